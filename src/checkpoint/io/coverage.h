@@ -8,8 +8,8 @@
 
 namespace nvfp4 {
 
-/// Which bytes of a file were written: disjoint ranges that do not touch, begin -> end.
-/// Thread-safe.
+/// The byte ranges of a file that were written: disjoint ranges that do not touch, begin -> end.
+/// The methods are thread-safe.
 class Coverage {
  public:
   void add(std::uint64_t begin, std::uint64_t end) {
@@ -25,7 +25,7 @@ class Coverage {
     }
     ranges_.emplace_hint(next, begin, end);
   }
-  /// The first byte of [begin, end) that is missing, or end.
+  /// Returns the first byte of [begin, end) that is missing, or end.
   std::uint64_t first_missing(std::uint64_t begin, std::uint64_t end) const {
     const std::scoped_lock lock(mutex_);
     const auto next = ranges_.upper_bound(begin);

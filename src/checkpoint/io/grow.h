@@ -7,7 +7,7 @@
 
 namespace nvfp4::checkpoint {
 
-/// The first `bytes` of a buffer that is grown if it must be, and never shrunk.
+/// Returns the first `bytes` of a buffer. The buffer grows if necessary and never shrinks.
 inline std::span<std::byte> grow(std::vector<std::byte>& buffer, std::int64_t bytes) {
   const auto size = static_cast<std::size_t>(bytes);
   if (buffer.size() < size) buffer.resize(size);

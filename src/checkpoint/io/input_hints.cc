@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostNamed = 8;
 
-/// Sorted by name; none if the folder cannot be read.
+/// Returns the entries of a folder, sorted by name, or nothing if the folder cannot be read.
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::path> out;
@@ -37,7 +37,7 @@ bool is_folder(const fs::path& path) {
 
 std::string shown(const fs::path& path) { return printable(path.string(), 4096); }
 
-/// "a, b and 3 more"
+/// Returns a text such as "a, b and 3 more".
 std::string list_of(const std::vector<std::string>& names) {
   const std::size_t n = std::min(names.size(), kMostNamed);
   std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + n, ", "));
@@ -88,7 +88,7 @@ bool is_pickle(const fs::path& path) {
   return extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".ckpt";
 }
 
-/// In quotes that keep it whole in a shell.
+/// Returns the path in single quotes, so that a shell reads it as one word.
 std::string quoted(const fs::path& path) {
   std::string out = "'";
   for (const char c : shown(path)) out += c == '\'' ? "'\\''" : std::string(1, c);
@@ -173,7 +173,8 @@ void throw_lfs_pointer(const fs::path& path) {
 }
 
 void require_no_lfs_pointer(const fs::path& path) {
-  constexpr std::uintmax_t kMostBytes = 1024;  // of a pointer, by its specification
+  // The largest size of a pointer, by its specification.
+  constexpr std::uintmax_t kMostBytes = 1024;
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return;
   const std::uintmax_t bytes = fs::file_size(path, error);

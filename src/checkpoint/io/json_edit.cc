@@ -9,14 +9,14 @@ namespace {
 
 constexpr std::string_view kSpace = " \t\r\n";
 
-/// Behind the string whose quote is at `i`.
+/// Returns the end of the string whose opening quote is at `i`.
 std::size_t end_of_string(std::string_view text, std::size_t i) {
   for (++i; i < text.size() && text[i] != '"'; ++i)
     if (text[i] == '\\') ++i;
   return std::min(i + 1, text.size());
 }
 
-/// Behind the value that starts at `i`.
+/// Returns the end of the value that starts at `i`.
 std::size_t end_of_value(std::string_view text, std::size_t i) {
   int depth = 0;
   while (i < text.size()) {
@@ -44,7 +44,7 @@ std::string unescaped(std::string_view quoted) {
 std::vector<JsonMember> json_members(std::string_view text, std::size_t brace) {
   std::vector<JsonMember> members;
   std::size_t i = brace;
-  while (i < text.size()) {  // at the brace, or at a comma
+  while (i < text.size()) {  // `i` is at the brace, or at a comma.
     JsonMember member;
     member.before = i;
     const std::size_t key = text.find_first_not_of(kSpace, i + 1);
@@ -80,7 +80,7 @@ void JsonEdits::remove(const std::vector<JsonMember>& members, std::string_view 
     const std::size_t next = last ? members[i].end : members[i + 1].before;
     if (any_kept)
       replace(members[i].before, next, {});
-    else  // the comma behind it, as there is none before it
+    else  // Without a member before it, the comma after it goes.
       replace(members[i].before + 1, last ? next : next + 1, {});
   }
 }

@@ -3,7 +3,8 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Python writes NaN and Infinity, which JSON has not: null in their place, outside of strings.
+/// Returns the text with null for Python's NaN and Infinity outside of strings. JSON has no such
+/// numbers.
 std::string without_python_numbers(const std::string& text) {
   std::string out;
   out.reserve(text.size());

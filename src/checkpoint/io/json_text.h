@@ -9,14 +9,14 @@
 
 namespace nvfp4::checkpoint {
 
-/// Containers within each other that a JSON text of a checkpoint may have. Copies, comparisons and
-/// the output of a value recurse: a deeper one would overflow the stack.
+/// The largest depth of nested containers in a JSON text of a checkpoint. Copies, comparisons and
+/// output of a value recurse; a deeper value would overflow the stack.
 inline constexpr int kMaxJsonDepth = 128;
 
-/// Whether no value of the text lies in more than kMaxJsonDepth containers.
+/// Reports whether no value of the text is nested in more than kMaxJsonDepth containers.
 bool is_shallow_json(std::string_view text);
 
-/// JSON in one line. Names in a file need not be UTF-8; what we write is.
+/// Returns JSON in one line. Invalid UTF-8, possible in names of a file, is replaced.
 inline std::string dump_line(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -24,8 +24,8 @@ inline std::string dump_pretty(const Json& json, int indent = 2) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-/// Why a text is not JSON, in one bounded line: the exception repeats the last token whole, and
-/// that may be most of the file.
+/// Returns the reason why a text is not JSON, in one bounded line. The exception repeats the whole
+/// last token, which may be most of the file.
 inline std::string parse_failure(const Json::exception& error) {
   std::string_view reason = error.what();
   reason = reason.substr(0, reason.find("; last read"));
@@ -34,20 +34,20 @@ inline std::string parse_failure(const Json::exception& error) {
   return printable(reason);
 }
 
-/// Every JSON text of a checkpoint goes through this or parse_json_or_null(). Throws FormatError
-/// that starts with `where`.
+/// Parses JSON. Every JSON text of a checkpoint goes through this or parse_json_or_null(). Throws
+/// FormatError that starts with `where`.
 template <class T = Json>
 T parse_json(std::string_view text, const std::string& where) try {
   require<FormatError>(is_shallow_json(text), ErrorCode::deep_json,
                        "{}: JSON is nested deeper than {} levels", where, kMaxJsonDepth);
-  // nlohmann takes it for the end of the text, whatever follows.
+  // nlohmann takes a NUL for the end of the text and ignores the rest.
   require<FormatError>(text.find('\0') == text.npos, "{}: a NUL byte in JSON", where);
   return T::parse(text);
 } catch (const Json::exception& e) {
   throw FormatError(fmt::format("{}: {}", where, parse_failure(e)), ErrorCode::invalid_json);
 }
 
-/// Null if the text is no JSON, or nested too deep.
+/// Parses JSON. Returns null if the text is not JSON or is nested too deep.
 template <class T = Json>
 T parse_json_or_null(std::string_view text) {
   if (!is_shallow_json(text) || text.find('\0') != text.npos) return nullptr;
@@ -55,7 +55,7 @@ T parse_json_or_null(std::string_view text) {
   return json.is_discarded() ? T() : json;
 }
 
-/// A JSON object, as Python writes it: NaN and Infinity are null. Throws FormatError.
+/// Parses a JSON object as Python writes it: NaN and Infinity become null. Throws FormatError.
 Json parse_config_json(const std::string& text, const std::string& file);
 
 }  // namespace nvfp4::checkpoint

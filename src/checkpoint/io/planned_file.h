@@ -15,20 +15,20 @@
 
 namespace nvfp4 {
 
-/// What messages call a file.
+/// Returns the name of a file for messages.
 inline std::string name_of_file(const std::filesystem::path& path) {
   return printable(path.string(), 4096);
 }
 
-/// A file of tensors under construction. Its plan says what precedes them (`write_start`), where
-/// each of `size` tensors lies (`begin`, `end`), its `name`, and how long the file is
-/// (`file_bytes`).
+/// A file of tensors under construction. The plan provides the bytes before the tensors
+/// (`write_start`), the range of each of `size` tensors (`begin`, `end`), its `name`, and the size
+/// of the file (`file_bytes`).
 template <class FilePlan>
 class PlannedFile {
  public:
   PlannedFile(const std::filesystem::path& path, FilePlan plan)
       : name_(name_of_file(path)), plan_(std::move(plan)), file_(path) {
-    file_.reserve(plan_.file_bytes());  // what is never written, padding, reads as zero
+    file_.reserve(plan_.file_bytes());  // Padding is never written and reads as zero.
     std::uint64_t at = 0;
     plan_.write_start([&](std::string_view piece) {
       file_.write_at(at, std::as_bytes(std::span(piece)));
@@ -38,7 +38,8 @@ class PlannedFile {
 
   std::uint64_t file_bytes() const { return plan_.file_bytes(); }
 
-  /// Thread-safe. Throws IoError, and ValueError for a range outside the tensor or after commit().
+  /// Writes bytes of a tensor. Thread-safe. Throws IoError. Throws ValueError for a range outside
+  /// the tensor or after commit().
   void write(std::size_t index, std::uint64_t offset, std::span<const std::byte> data) {
     require<ValueError>(!file_.is_committed(), "{}: is committed, must not be written", name_);
     require<ValueError>(index < plan_.size(), "{}: tensor {}, must be less than {}", name_, index,
@@ -54,7 +55,7 @@ class PlannedFile {
     written_.add(begin, begin + data.size());
   }
 
-  /// Throws IoError, and ValueError if a byte of a tensor was never written.
+  /// Commits the file. Throws IoError. Throws ValueError if a byte of a tensor was never written.
   void commit() {
     require<ValueError>(!file_.is_committed(), "{}: is committed already", name_);
     for (std::size_t i = 0; i < plan_.size(); ++i) {

@@ -16,14 +16,14 @@
 namespace nvfp4 {
 namespace {
 
-// Pieces of this size go to the disk at once, so that fsync has little left to wait for.
+// Writes of at least this size go to the disk at once, so that fsync has little left to wait for.
 constexpr std::size_t kFlushFrom = 1 << 20;
 
 constexpr std::string_view kPartial = ".partial";
 
 bool is_of_tag(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-'; }
 
-/// ".<host>-<process>-<8 digits>"
+/// Reports whether the text is a tag: ".<host>-<process>-<8 digits>".
 bool is_tag(std::string_view text) {
   constexpr std::size_t kDigits = 8;
   return text.starts_with('.') && std::ranges::count(text, '-') >= 2 &&
@@ -31,7 +31,7 @@ bool is_tag(std::string_view text) {
          std::ranges::all_of(text.substr(1), is_of_tag);
 }
 
-/// Folders below which partial files are tagged.
+/// The folders below which partial files are tagged.
 struct TaggedFolders {
   std::mutex mutex;
   std::multiset<std::filesystem::path> all;
@@ -42,7 +42,8 @@ TaggedFolders& tagged_folders() {
   return folders;
 }
 
-/// The number, as several machines may have one name.
+/// Returns the tag of this process. It has a random number, since several machines may have one
+/// name.
 std::string process_tag() {
   static const unsigned number = platform::random_number();
   std::string tag =
@@ -80,13 +81,13 @@ void require_readable(const std::filesystem::path& path) {
   }
   const std::filesystem::directory_iterator entries(path, error);
   if (error) throw_io_error(path, "open", error.value());
-  // What is in it must be found, too, which is another permission.
+  // Finding a file in the folder needs another permission.
   static_cast<void>(std::filesystem::status(path / "config.json", error));
   if (error == std::errc::permission_denied) throw_io_error(path, "open", error.value());
 }
 
 void throw_io_error(const std::filesystem::filesystem_error& error) {
-  // "filesystem error: cannot create directories: Permission denied [a/b]"
+  // The text is like "filesystem error: cannot create directories: Permission denied [a/b]".
   constexpr std::string_view kPrefix = "filesystem error: ";
   const std::string reason = error.code().message();
   std::string_view what = error.what();
@@ -195,14 +196,15 @@ std::string lack_of_room(const std::filesystem::path& path, std::uint64_t bytes,
 
 PartialFile::PartialFile(std::filesystem::path path)
     : path_(std::move(path)), partial_(partial_path(path_)) {
-  // Held by who still writes it; let go by its end, also by a kill.
+  // A process that still writes the file holds its lock. The lock ends with the process, even after
+  // a kill.
   Descriptor stale = platform::open(partial_, platform::Open::read_promptly);
   if (stale.get() >= 0) require_lock(stale);
-  // A new file, never through a link that waits under this name.
+  // The file is new: a link with this name is not followed.
   if (!platform::remove_file(partial_) && errno != ENOENT)
     throw_io_error(partial_, "remove the stale file", errno);
   fd_ = platform::open(partial_, platform::Open::create);
-  if (fd_.get() < 0 && stale.get() >= 0) {  // on Windows a file that is open may keep its name
+  if (fd_.get() < 0 && stale.get() >= 0) {  // On Windows an open file may keep its name.
     stale = Descriptor();
     fd_ = platform::open(partial_, platform::Open::create);
   }
@@ -210,14 +212,15 @@ PartialFile::PartialFile(std::filesystem::path path)
   require_lock(fd_);
 }
 
-/// File systems without locks report other errors; then is_own() alone guards against two runs.
+/// Throws IoError if another process holds the lock. File systems without locks report other
+/// errors; then only is_own() guards against two runs.
 void PartialFile::require_lock(const Descriptor& fd) const {
   const bool busy = !platform::lock(fd.get()) && errno == EWOULDBLOCK;
   require<IoError>(!busy, ErrorCode::output_busy, "{}: another process is writing to it",
                    printable(path_.string(), 4096));
 }
 
-/// Whether its name still leads to the file that was made here.
+/// Reports whether the name still refers to the file that was made here.
 bool PartialFile::is_own() const {
   const auto made = platform::status_of(fd_.get());
   const auto named = platform::status_of(partial_);
@@ -245,7 +248,7 @@ void PartialFile::write_at(std::uint64_t offset, std::span<const std::byte> data
     offset += static_cast<std::uint64_t>(n);
     data = data.subspan(static_cast<std::size_t>(n));
   }
-  // What fails to reach the disk is reported by commit().
+  // commit() reports bytes that fail to reach the disk.
   if (bytes >= kFlushFrom) platform::start_writing(fd_.get(), begin, bytes);
 }
 

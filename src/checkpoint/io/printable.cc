@@ -10,10 +10,10 @@ namespace {
 
 struct Decoded {
   char32_t code = 0;
-  std::size_t bytes = 0;  // 0: not UTF-8
+  std::size_t bytes = 0;  // 0 if the bytes are not UTF-8
 };
 
-/// The first character of `text`, which is not empty.
+/// Returns the first character of `text`, which is not empty.
 Decoded decode(std::string_view text) {
   const auto at = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
   const std::uint8_t lead = at(0);

@@ -11,12 +11,12 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// No farther apart than rounding explains.
+/// Reports whether two numbers differ by no more than rounding.
 bool agree(float a, float b) {
   return std::isfinite(a) && std::isfinite(b) && std::fabs(a - b) <= std::fabs(b) * 0x1p-21f;
 }
 
-/// The number whose reciprocal is `value`: the nearest one, or a neighbour of it.
+/// Returns the number whose reciprocal is `value`: the nearest one, or a neighbour of it.
 float divisor_of(float value) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float nearest = 1.0f / value;
@@ -26,12 +26,12 @@ float divisor_of(float value) {
   return nearest;
 }
 
-/// The sense that is not stored, where no metadata says otherwise.
+/// Returns the number that is not stored, derived without metadata.
 float derived(float value, bool divisors) { return divisors ? 1.0f / value : divisor_of(value); }
 
 }  // namespace
 
-/// The bits that are kept of a tensor; null if there are none.
+/// Returns the stored bits of a tensor, or null if there are none.
 const nlohmann::json* KeptSenses::bits_of(const StoredTensor& t) {
   const auto [it, fresh] = parsed_.try_emplace(t.file);
   nlohmann::json& json = it->second;

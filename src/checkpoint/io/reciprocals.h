@@ -7,20 +7,20 @@
 #include "checkpoint/io/tensor_table.h"
 #include "nvfp4/quantize.h"
 
-/// Formats store a global scale as what one multiplies or as what one divides by. A reciprocal
-/// taken twice may be off by one unit in the last place, so that a conversion there and back would
-/// change a scale. Of a multiplier the divisor is therefore that neighbour of its reciprocal, if
-/// there is one, of which the multiplier is the reciprocal again, which is what loaders take. Where
-/// there is none, a shard's metadata keeps the bits of the other sense.
+/// Inverses of global scales. A format stores the multiplier or the divisor. Two reciprocals in a
+/// row may be off by one unit in the last place, so a conversion back could change a scale. The
+/// divisor of a multiplier is therefore a neighbour of its reciprocal whose own reciprocal is the
+/// multiplier, as loaders compute it. If no neighbour is, the metadata of the shard has the bits of
+/// the other number.
 namespace nvfp4::checkpoint {
 
 inline constexpr const char* kReciprocalsKey = "nvfp4.reciprocals";
 
-/// What the metadata of files keeps. Each file's is parsed once: it may be of many tensors.
+/// Reads the numbers that the metadata of files holds. The metadata of each file is parsed once.
 class KeptSenses {
  public:
-  /// Both senses of the stored number `value`, element `index` of `t`, by the metadata if it has
-  /// it. The file must stay where it is.
+  /// Returns multiplier and divisor for the stored number `value`, element `index` of `t`. The
+  /// metadata has priority. The file must not move in memory.
   GlobalScale both(const StoredTensor& t, std::size_t index, float value, bool divisors);
 
  private:
@@ -29,7 +29,7 @@ class KeptSenses {
   std::map<const TensorFile*, nlohmann::json> parsed_;
 };
 
-/// Collects what must be kept, for one shard.
+/// Collects the numbers that the metadata of one shard must hold.
 class Reciprocals {
  public:
   void add(const std::string& tensor, const GlobalScale& scale, bool divisors);

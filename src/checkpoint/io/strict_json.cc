@@ -12,7 +12,7 @@
 namespace nvfp4 {
 namespace {
 
-/// Adds to the parser what it lacks: it takes duplicate keys and any depth.
+/// Adds checks for duplicate keys and depth, which the parser lacks.
 class StrictSax final : public nlohmann::json_sax<nlohmann::json> {
  public:
   StrictSax(int max_depth, const std::string& where, JsonVisitor& visitor)
@@ -24,7 +24,7 @@ class StrictSax final : public nlohmann::json_sax<nlohmann::json> {
   bool number_unsigned(number_unsigned_t v) override { return scalar(std::uint64_t{v}); }
   bool number_float(number_float_t v, const string_t&) override { return scalar(v); }
   bool string(string_t& v) override { return scalar(std::move(v)); }
-  bool binary(binary_t&) override { return false; }  // no such thing in a text
+  bool binary(binary_t&) override { return false; }  // A text has no binary values.
 
   bool start_object(std::size_t) override {
     open();
@@ -58,7 +58,7 @@ class StrictSax final : public nlohmann::json_sax<nlohmann::json> {
   bool parse_error(std::size_t position, const std::string& last_token,
                    const nlohmann::json::exception& error) override {
     std::string_view reason = error.what();
-    // The exception repeats the last token whole, and that may be most of the file.
+    // The exception repeats the whole last token, which may be most of the file.
     reason = reason.substr(0, reason.find("; last read"));
     if (const auto at = reason.find("syntax error"); at != reason.npos) reason.remove_prefix(at);
     throw FormatError(
@@ -84,7 +84,8 @@ class StrictSax final : public nlohmann::json_sax<nlohmann::json> {
   int max_depth_;
   const std::string& where_;
   JsonVisitor& visitor_;
-  std::vector<std::set<std::string>> keys_;  // of each open container; a hash could be flooded
+  // Of each open container; hashes could be made to collide.
+  std::vector<std::set<std::string>> keys_;
 };
 
 }  // namespace
@@ -105,7 +106,7 @@ std::string describe(const JsonScalar& value) {
 
 void visit_json(std::string_view text, int max_depth, const std::string& where,
                 JsonVisitor& visitor) {
-  // The parser takes a NUL for the end of its input and would not see what follows.
+  // The parser takes a NUL for the end of its input and ignores the rest.
   const auto nul = text.find('\0');
   require<FormatError>(nul == text.npos, ErrorCode::invalid_json,
                        "{}: invalid JSON at byte {}: a NUL character", where, nul);

@@ -11,60 +11,62 @@
 namespace nvfp4::checkpoint {
 
 struct StoredForm {
-  std::string type;  ///< "BF16", "Q4_K"
+  std::string type;  ///< such as "BF16" or "Q4_K"
   std::vector<std::int64_t> shape;
 };
 
-/// What a container provides: tensors as a Hugging Face model names and stores them, whatever lies
-/// in the file. Quantized weights are codes and scales by the names of a scheme.
+/// A reader of a container. It presents tensors with the names and forms of a Hugging Face model,
+/// whatever the file stores. A quantized weight has codes and scales with the names of a scheme.
 class TensorSource {
  public:
   virtual ~TensorSource() = default;
   virtual const std::filesystem::path& path() const = 0;
   virtual const safetensors::Metadata& metadata() const = 0;
   virtual const std::vector<safetensors::TensorInfo>& tensors() const = 0;
-  /// Null if there is none of that name.
+  /// Returns the tensor, or null if there is none of that name.
   virtual const safetensors::TensorInfo* find(std::string_view name) const = 0;
   virtual void read(const safetensors::TensorInfo& tensor, std::uint64_t offset,
                     std::span<std::byte> out) const = 0;
-  /// A hint: these bytes, all of which the tensor has, are read soon. Thread-safe.
+  /// Announces that these bytes of the tensor are read soon. This is only a hint. Thread-safe.
   virtual void will_read(const safetensors::TensorInfo& tensor, std::uint64_t offset,
                          std::uint64_t bytes) const = 0;
-  /// The tensor's bytes in a memory map; empty where they do not lie so in the file.
+  /// Returns the tensor's bytes in a memory map, or nothing if the file does not store them that
+  /// way.
   virtual std::span<const std::byte> data(const safetensors::TensorInfo& tensor) const = 0;
   virtual void check_unchanged() const = 0;
   virtual std::uint64_t file_bytes() const = 0;
   virtual std::int64_t modified_ns() const = 0;
-  /// "safetensors", "gguf"
+  /// Returns "safetensors" or "gguf".
   virtual std::string_view container() const = 0;
-  /// A tensor as the file itself describes it.
+  /// Returns the dtype and shape as the file itself describes them.
   virtual StoredForm stored_form(const safetensors::TensorInfo& tensor) const {
     return {std::string(safetensors::dtype_name(tensor.dtype)), tensor.shape};
   }
-  /// The architecture, where the container names it; else empty.
+  /// Returns the architecture if the container names it, otherwise an empty text.
   virtual std::string architecture() const { return {}; }
-  /// config.json, where the container holds it; else empty.
+  /// Returns config.json if the container holds it, otherwise an empty text.
   virtual std::string config_text() const { return {}; }
-  /// Throws UnsupportedError if config_text() leaves out something that the model computes with.
+  /// Throws UnsupportedError if config_text() omits a setting that the model computes with.
   virtual void require_config() const {}
-  /// What reading it this way leaves out.
+  /// Returns a line for each thing that this reader leaves out.
   virtual std::vector<std::string> warnings() const { return {}; }
 };
 
-/// An open file of tensors, in whichever container. Move-only.
+/// An open file of tensors, in any container. It is move-only.
 class TensorFile {
  public:
-  /// By its extension: ".gguf", else safetensors. Throws IoError, FormatError, UnsupportedError.
+  /// Opens a file by its extension: ".gguf", otherwise safetensors. Throws IoError, FormatError,
+  /// UnsupportedError.
   static TensorFile open(const std::filesystem::path& path);
   explicit TensorFile(std::unique_ptr<const TensorSource> source) : source_(std::move(source)) {}
 
   const std::filesystem::path& path() const { return source_->path(); }
   const safetensors::Metadata& metadata() const { return source_->metadata(); }
   const std::vector<safetensors::TensorInfo>& tensors() const { return source_->tensors(); }
-  /// Null if there is none of that name.
+  /// Returns the tensor, or null if there is none of that name.
   const safetensors::TensorInfo* find(std::string_view name) const { return source_->find(name); }
-  /// Bytes [offset, offset + out.size()) of a tensor. Thread-safe. Throws IoError, and FormatError
-  /// for values that the tensor's dtype cannot hold.
+  /// Reads bytes [offset, offset + out.size()) of a tensor. Thread-safe. Throws IoError. Throws
+  /// FormatError for values that the tensor's dtype cannot hold.
   void read(const safetensors::TensorInfo& tensor, std::uint64_t offset,
             std::span<std::byte> out) const {
     source_->read(tensor, offset, out);
@@ -92,7 +94,7 @@ class TensorFile {
   std::unique_ptr<const TensorSource> source_;
 };
 
-/// Whether a path names a file that holds a whole model by itself, with its configuration.
+/// Reports whether the path names a GGUF file, which holds a whole model with its configuration.
 bool is_gguf_name(const std::filesystem::path& path);
 
 }  // namespace nvfp4::checkpoint

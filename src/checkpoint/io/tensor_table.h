@@ -16,26 +16,27 @@ struct StoredTensor {
   const safetensors::TensorInfo* info = nullptr;
 
   explicit operator bool() const { return info != nullptr; }
-  /// For messages: "<file>: tensor '<name>'".
+  /// Returns the name for messages: "<file>: tensor '<name>'".
   std::string describe() const;
-  /// Bytes [offset, offset + out.size()) of the tensor. Thread-safe. Throws IoError.
+  /// Reads bytes [offset, offset + out.size()) of the tensor. Thread-safe. Throws IoError.
   void read(std::int64_t offset, std::span<std::byte> out) const {
     file->read(*info, static_cast<std::uint64_t>(offset), out);
   }
 };
 
-/// The tensors of all files of a model, by name. The files must outlive it and stay where they are.
+/// The tensors of all files of a model, by name. The files must outlive the table and must not
+/// move.
 class TensorTable {
  public:
   TensorTable() = default;
-  /// Throws FormatError for a name that two files hold.
+  /// Throws FormatError if two files hold a tensor of the same name.
   explicit TensorTable(const std::vector<TensorFile>& files);
 
-  /// False if a tensor of that name is there already; the first one stays.
+  /// Adds a tensor. Returns false if one of that name exists; the first one stays.
   bool add(const StoredTensor& tensor);
-  /// Null if there is none.
+  /// Returns the tensor, or an empty one if there is none of that name.
   StoredTensor find(std::string_view name) const;
-  /// File by file, in the order of their bytes.
+  /// Returns all tensors, file by file, in the order of their bytes.
   const std::vector<StoredTensor>& all() const { return tensors_; }
 
  private:

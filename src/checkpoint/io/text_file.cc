@@ -19,7 +19,7 @@ constexpr std::uint64_t kMaxTextBytes = 256'000'000;
 
 using platform::Open;
 
-/// 0 at the end of the file.
+/// Returns the number of bytes read, or 0 at the end of the file.
 std::size_t read_some(const Descriptor& fd, std::span<char> out, const fs::path& path) {
   const std::ptrdiff_t n = platform::read(fd.get(), out.data(), out.size());
   if (n < 0) throw_io_error(path, "read", errno);
@@ -85,9 +85,9 @@ std::uint64_t carry_file(const fs::path& from, const fs::path& to) {
     }
   }
   if (at < status.bytes)
-    out.write_at(status.bytes - 1, std::array<std::byte, 1>());  // ends in a hole
+    out.write_at(status.bytes - 1, std::array<std::byte, 1>());  // The file ends in a hole.
   out.give_name();
-  constexpr unsigned kOwnerMay = 0600;  // read and write
+  constexpr unsigned kOwnerMay = 0600;  // The owner may read and write.
   if (!platform::set_mode(to, status.mode | kOwnerMay))
     throw_io_error(to, "set the mode of", errno);
   return status.bytes;
@@ -108,7 +108,7 @@ void append_to_file(const fs::path& path, std::string_view text) {
 std::size_t sync_files(const fs::path& folder, const std::vector<fs::path>& files) {
   constexpr std::size_t kOneByOne = 64;
   const bool by_system = platform::kSyncsFileSystems && files.size() > kOneByOne;
-  // More than the one file system only if something is mounted below the folder.
+  // There are several file systems only if something is mounted below the folder.
   std::map<std::uint64_t, fs::path> systems;  // by volume
   for (const fs::path& file : files) {
     const fs::path path = folder / file;

@@ -8,22 +8,23 @@
 
 namespace nvfp4::checkpoint {
 
-/// Returns the whole of a small file. Throws IoError, also for a pipe or a device, and FormatError
-/// above 256 MB or for a pointer of Git LFS.
+/// Returns the content of a small file. Throws IoError, also for a pipe or a device. Throws
+/// FormatError above 256 MB or for a Git LFS pointer.
 std::string read_model_text(const std::filesystem::path& path);
 
-/// FNV-1a, to see whether something changed; not against an adversary.
+/// Returns the FNV-1a hash. It detects changes; it does not resist an adversary.
 std::uint64_t fingerprint(std::string_view text, std::uint64_t seed = 0xcbf29ce484222325u);
 
-/// Copies through "<to>.partial" and a rename, so that `to` is whole or absent, and returns the
-/// number of bytes; durable after sync_files() and sync_folder(). Holes stay holes. Throws IoError.
+/// Copies through "<to>.partial" and a rename, so that `to` is whole or absent. Returns the number
+/// of bytes. The copy is durable after sync_files() and sync_folder(). Holes stay holes. Throws
+/// IoError.
 std::uint64_t carry_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// Appends to a file and waits until that is on the disk. Throws IoError.
+/// Appends to a file and waits until the text is on the disk. Throws IoError.
 void append_to_file(const std::filesystem::path& path, std::string_view text);
 
 /// Makes the content of files below a folder durable: few of them one by one, many by syncing their
-/// file systems. Returns how often it waited for that. Throws IoError.
+/// file systems. Returns the number of waits. Throws IoError.
 std::size_t sync_files(const std::filesystem::path& folder,
                        const std::vector<std::filesystem::path>& files);
 

@@ -7,7 +7,7 @@
 
 namespace nvfp4::checkpoint {
 
-/// Texts of which many are equal: each is kept once, as long as this is.
+/// A pool of texts, many of them equal. It stores each once and must outlive the views.
 class TextPool {
  public:
   std::string_view keep(std::string_view text) {

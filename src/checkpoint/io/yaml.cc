@@ -14,7 +14,7 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Puts together what the parser meets.
+/// Builds a tree from the events of the parser.
 class TreeBuilder : public YAML::EventHandler {
  public:
   explicit TreeBuilder(const std::string& file) : file_(file) {}
@@ -52,7 +52,7 @@ class TreeBuilder : public YAML::EventHandler {
   struct Open {
     YamlNode node;
     std::set<std::string> keys;
-    bool has_key = false;  ///< of a map: the next node is the value of its last key
+    bool has_key = false;  ///< only for a map: the next node is the value of its last key
   };
 
   static YamlNode node(YamlNode::Kind kind, const YAML::Mark& mark, YAML::anchor_t anchor) {
@@ -106,7 +106,7 @@ class TreeBuilder : public YAML::EventHandler {
 YamlNode parse_yaml(std::string_view text, const std::string& file, std::size_t max_bytes) {
   require<FormatError>(text.size() <= max_bytes, "{}: {} bytes, at most {}", file, text.size(),
                        max_bytes);
-  // Of other encodings the library would count other columns, and what no file has ends the text.
+  // For other encodings the library would count other columns, and a NUL would end the text.
   const std::size_t zero = text.find('\0');
   require<FormatError>(is_utf8(text) && zero == std::string_view::npos, "{}: not UTF-8 text", file);
   TreeBuilder tree(file);
