@@ -3,8 +3,8 @@
 
 usage: doxygen_markdown.py FILE    (FILTER_PATTERNS of docs/Doxyfile)
 
-Doxygen before 1.10 gives headings no anchors of GitHub's kind, and its anchors are global: "products" of
-docs/library.md becomes "library-products". Links to files that the reference does not have become their paths.
+Doxygen before 1.10 gives headings no anchors of GitHub's kind, and its anchors are global: "gemm" of
+docs/library.md becomes "library-gemm". Links to files that the reference does not have become their paths.
 """
 
 import posixpath

@@ -294,7 +294,7 @@ def test_gemm_of_full_precision_and_of_packed_parts():
     y = nvfp4.gemm(x, packed, bias=bias, alpha=0.5)
     value = np.concatenate([nvfp4.dequantize(q1), nvfp4.dequantize(q2)]).astype(np.float64)
     exact = 0.5 * (x.astype(np.float64) @ value.T) + bias
-    # BF16 products are possible in W4A16; docs/numerics.md, "Products".
+    # BF16 products are possible in W4A16; docs/numerics.md, "GEMM".
     bound = 0.5 * (np.abs(x).astype(np.float64) @ np.abs(value).T) * 2.0**-7 + 1e-6
     assert y.shape == (3, 7, 48) and np.all(np.abs(y - exact) <= bound)
 
