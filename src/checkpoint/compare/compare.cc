@@ -20,7 +20,7 @@ namespace nvfp4 {
 namespace {
 
 using namespace checkpoint;
-constexpr std::int64_t kChunkElements = 1 << 20;  // a multiple of every block
+constexpr std::int64_t kChunkElements = 1 << 20;  // a multiple of the block size of every format
 
 struct Sums {
   double squared_error = 0, squared_norm = 0;
@@ -34,7 +34,7 @@ struct Chunk {
 };
 
 Sums measure(std::span<const float> a, std::span<const float> b) {
-  // Independent sums let the compiler use vectors; their order is fixed, so is the result.
+  // Independent sums allow vectorization. Their order is fixed, so the result is, too.
   constexpr std::size_t kLanes = 8;
   std::array<double, kLanes> error{}, norm{};
   std::array<float, kLanes> largest{};
@@ -54,7 +54,7 @@ Sums measure(std::span<const float> a, std::span<const float> b) {
     sums.squared_norm += norm[l];
     sums.max_error = std::max(sums.max_error, largest[l]);
   }
-  // std::max drops NaN.
+  // std::max ignores NaN.
   if (std::isnan(sums.squared_error)) sums.max_error = std::nanf("");
   sums.identical = std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
   return sums;
@@ -69,10 +69,10 @@ double relative(double squared_error, double squared_norm) {
   return squared_error == 0 ? 0 : std::sqrt(squared_error / squared_norm);
 }
 
-/// NaN is worse than everything.
+/// Returns the sort key of an error. NaN is worse than every number.
 double badness(double x) { return std::isnan(x) ? std::numeric_limits<double>::infinity() : x; }
 
-/// Of tensors that are sorted by it.
+/// Returns the median error of tensors that are sorted by error.
 double median(const std::vector<TensorDifference>& tensors) {
   if (tensors.empty()) return 0;
   const std::size_t n = tensors.size();
@@ -103,7 +103,7 @@ bool same_bytes(const TensorPair& pair, const Chunk& c) {
 }
 
 Sums measure(const TensorPair& pair, const Chunk& c) {
-  if (!pair.a.tensor->readable()) {  // then both are of the same dtype
+  if (!pair.a.tensor->readable()) {  // then both have the same dtype
     Sums sums;
     sums.identical = same_bytes(pair, c);
     if (!sums.identical) sums.squared_error = std::nan(""), sums.max_error = std::nanf("");
@@ -122,7 +122,7 @@ Sums measure(const TensorPair& pair, const Chunk& c) {
   return sums;
 }
 
-/// By which files of parts are known to be of these pairs.
+/// Returns a hash that identifies these pairs in the files of ranks.
 std::string identity_of(const std::vector<TensorPair>& pairs) {
   std::uint64_t hash = fingerprint("");
   for (const TensorPair& pair : pairs) {
@@ -135,7 +135,7 @@ std::string identity_of(const std::vector<TensorPair>& pairs) {
   return hex(hash);
 }
 
-/// What ranks measured of the pairs, in place of what this one did.
+/// Exchanges sums with the other ranks, so that `totals` covers the pairs of all ranks.
 void exchange(const std::vector<TensorPair>& pairs, const std::vector<bool>& mine,
               Measured& measured, std::vector<Sums>& totals) {
   if (!measured.is_shared()) return;
@@ -158,9 +158,9 @@ void exchange(const std::vector<TensorPair>& pairs, const std::vector<bool>& min
   }
 }
 
-/// Of the input, for the progress display.
+/// Returns the size of the input of a chunk in bytes, for the progress display.
 std::uint64_t bytes_read(const TensorPair& pair, const Chunk& c) {
-  double bytes = 0;  // of an element
+  double bytes = 0;  // bytes of one element in both
   for (const LogicalTensor* t : {pair.a.tensor, pair.b.tensor})
     bytes += static_cast<double>(t->bytes) / static_cast<double>(t->elements());
   return static_cast<std::uint64_t>(static_cast<double>(c.size) * bytes);
@@ -203,7 +203,8 @@ CompareReport compare_pairs(const CheckpointReader& checkpoint_a,
   });
 
   std::vector<Sums> totals(matched.pairs.size());
-  for (std::size_t i = 0; i < chunks.size(); ++i) {  // in order: the sums never depend on threads
+  for (std::size_t i = 0; i < chunks.size();
+       ++i) {  // in order, so that the sums do not depend on threads
     Sums& total = totals[chunks[i].pair];
     total.squared_error += parts[i].squared_error;
     total.squared_norm += parts[i].squared_norm;

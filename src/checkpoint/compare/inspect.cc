@@ -22,7 +22,7 @@ constexpr std::uint64_t kChunkBytes = 4 << 20;
 using ByteCounts = std::array<std::uint64_t, 256>;
 
 void count_bytes(std::span<const std::byte> bytes, ByteCounts& counts) {
-  // Four tables: equal neighbours would wait for each other's increment.
+  // Four tables avoid that equal neighbours wait for each other's increment.
   std::array<std::array<std::uint32_t, 256>, 4> partial{};
   std::size_t i = 0;
   for (; i + 4 <= bytes.size(); i += 4)
@@ -45,7 +45,7 @@ void add_codes(InspectedTensor& t, const ByteCounts& counts) {
   }
 }
 
-/// A single NaN scale makes both ends NaN: it must not go unseen.
+/// Sets the range of scales. A single NaN scale makes both ends NaN, so that it is seen.
 void set_scale_range(InspectedTensor& t, const std::bitset<256>& there) {
   double low = std::numeric_limits<double>::infinity(), high = -low;
   bool nan = false;
@@ -61,13 +61,13 @@ void set_scale_range(InspectedTensor& t, const std::bitset<256>& there) {
   t.scale_max = nan || empty ? std::nan("") : high;
 }
 
-/// Fills codes, scale_min and scale_max of the NVFP4 tensors, and scales of the report; `of[i]` is
-/// that of `report.tensors[i]`.
+/// Fills codes, scale_min and scale_max of the NVFP4 tensors, and scales of the report. `of[i]`
+/// belongs to `report.tensors[i]`.
 void read_histograms(const std::vector<const LogicalTensor*>& of, InspectReport& report,
                      const std::function<void(const Progress&)>& on_progress) {
-  struct Counts {  // small: there may be a hundred thousand of them
+  struct Counts {  // small, because there may be a hundred thousand of them
     std::bitset<256> scales;
-    std::uint64_t left = 0;  // chunks
+    std::uint64_t left = 0;  // chunks left
   };
   std::vector<BlockChunk> chunks;
   std::vector<Counts> counts(of.size());
@@ -111,7 +111,8 @@ void read_histograms(const std::vector<const LogicalTensor*>& of, InspectReport&
     if (of[i]->is_nvfp4()) set_scale_range(report.tensors[i], counts[i].scales);
 }
 
-/// As the file counts them: blocks of a type that is not read are bytes to a LogicalTensor.
+/// Returns the number of elements in the file's count. In a LogicalTensor, blocks of an unreadable
+/// type are bytes.
 std::uint64_t parameters_of(const LogicalTensor& t) {
   if (!t.is_plain()) return static_cast<std::uint64_t>(t.elements());
   std::uint64_t n = 1;

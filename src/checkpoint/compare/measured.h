@@ -11,21 +11,22 @@
 
 namespace nvfp4::checkpoint {
 
-/// What ranks measure of the same items, each of them its share. The work is done twice by each:
-/// first measuring the share, then, if join() finds the files of all, taking what is in them. So
-/// the last one says what one process would.
+/// Measurements that ranks share. Each rank runs the work twice: first it measures its share, then,
+/// if join() finds all files, it reads the results of all. So the last rank has the result of a
+/// single process.
 class Measured {
  public:
-  /// `what` begins the files' names. Throws ValueError for a rank that cannot be.
+  /// `what` is a part of the files' names. Throws ValueError for an invalid rank.
   Measured(const SharedWork& shared, std::string what);
 
   bool is_shared() const { return shared_.ranks > 1; }
-  /// Whether each item is this process's to measure now; by their sizes.
+  /// Reports for each item whether this rank measures it now. `sizes` balances the shares.
   std::vector<bool> mine(const std::vector<std::uint64_t>& sizes) const;
-  /// Before join(): keeps `items`, null where not mine. After it: makes them those of all ranks.
-  /// `identity` says what they are of. Throws FormatError for a file with others.
+  /// Stores `items` before join(), with null for items of other ranks. After join() it replaces
+  /// them by those of all ranks. `identity` identifies what was measured. Throws FormatError for a
+  /// file with another identity.
   void exchange(const std::string& stage, const std::string& identity, nlohmann::json& items);
-  /// Writes this rank's file, and says of which ranks there is none: they are still at work. Throws
+  /// Writes this rank's file. Returns the ranks without a file, which are still working. Throws
   /// IoError, FormatError.
   std::vector<int> join();
 
@@ -39,9 +40,9 @@ class Measured {
   nlohmann::json stages_;  ///< name -> {"of", "items"}
 };
 
-/// A number of any kind in JSON, which has none that is not finite.
+/// Returns a number as JSON. NaN and infinities, which JSON lacks, become strings.
 nlohmann::json json_number(double x);
-/// Throws FormatError naming `file`.
+/// Returns the number of json_number(). Throws FormatError with `file`.
 double number_from_json(const nlohmann::json& json, const std::string& file);
 
 }  // namespace nvfp4::checkpoint

@@ -24,7 +24,8 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-/// The pairs of `stacked` with the experts of `other`; none unless every expert is there and fits.
+/// Returns the pairs of `stacked` with the experts of `other`, or none unless every expert exists
+/// and fits.
 std::vector<TensorPair> unstack(const LogicalTensor& stacked, const ModelConfig& config,
                                 const CheckpointReader& other) try {
   std::vector<TensorPair> pairs;
@@ -37,18 +38,18 @@ std::vector<TensorPair> unstack(const LogicalTensor& stacked, const ModelConfig&
         {t->name, shape, {&stacked, slice.offset, slice.row_stride, slice.col_stride}, {t}});
   }
   return pairs;
-} catch (const ValueError&) {  // nothing tells rows from columns
+} catch (const ValueError&) {  // the orientation of the stack is unknown
   return {};
 }
 
-/// MXFP4's stacks of experts, [E, N, K], where the model has [E, K, N].
+/// Reports whether the tensor is an MXFP4 stack [E, N, K] that the model has as [E, K, N].
 bool is_turned(const LogicalTensor& t) {
   return t.names != nullptr && t.names->transposed_stacks && t.shape.size() == 3;
 }
 bool is_as_in_the_model(const LogicalTensor& t) { return t.is_plain() || t.transposed; }
 
-/// The matrices [N, K] of two stacks, of which one is turned against the other; none unless they
-/// fit.
+/// Returns pairs of the matrices [N, K] of two stacks with opposite orientations, or none unless
+/// they fit.
 std::vector<TensorPair> pair_turned(const LogicalTensor& a, const LogicalTensor& b) {
   const bool turned = is_turned(a);
   const LogicalTensor &by_rows = turned ? a : b, &by_columns = turned ? b : a;
@@ -69,7 +70,7 @@ std::vector<TensorPair> pair_turned(const LogicalTensor& a, const LogicalTensor&
   return pairs;
 }
 
-/// Pairs the stacks of `a` in `left_a` with tensors of `b` in `left_b`, and takes both out.
+/// Pairs the stacks of `a` in `left_a` with tensors of `b` in `left_b`, and removes both.
 void pair_stacks(const CheckpointReader& a, const CheckpointReader& b, bool swapped, Names& left_a,
                  Names& left_b, std::vector<TensorPair>& out) {
   std::optional<ModelConfig> config;
@@ -88,7 +89,7 @@ void pair_stacks(const CheckpointReader& a, const CheckpointReader& b, bool swap
   }
 }
 
-/// Scales of the cache, which formats name differently.
+/// Pairs cache scales, whose names differ between formats.
 void pair_cache_scales(const CheckpointReader& a, const CheckpointReader& b, Names& left_a,
                        Names& left_b, std::vector<TensorPair>& out) {
   const CacheScales in_a(a.tensors(), {}, true), in_b(b.tensors(), {}, true);
@@ -120,7 +121,7 @@ void TensorSlice::read(std::int64_t begin, std::int64_t cols, std::span<float> o
                    out.subspan(static_cast<std::size_t>(i * cols), static_cast<std::size_t>(cols)));
     return;
   }
-  // Some columns at a time, so that what is written of a row lies together.
+  // A few columns at a time keep the written parts of a row close together.
   const std::int64_t at_once = std::min<std::int64_t>(16, cols);
   const std::int64_t length = (rows - 1) * row_stride + 1;
   thread_local std::vector<float> columns;

@@ -12,19 +12,20 @@
 
 namespace nvfp4::checkpoint {
 
-/// All of a tensor, or one expert's matrix inside a stack.
+/// A whole tensor, or one expert's matrix in a stack.
 struct TensorSlice {
   const LogicalTensor* tensor = nullptr;
-  /// For a matrix inside a stack: element (i, j) is at first + i · row_stride + j · col_stride.
-  /// row_stride 0 means all of the tensor.
+  /// The place of a matrix in a stack: element (i, j) is at first + i · row_stride + j ·
+  /// col_stride. If row_stride is 0, the slice is the whole tensor.
   std::int64_t first = 0, row_stride = 0, col_stride = 1;
 
   bool whole() const { return row_stride == 0; }
-  /// Elements [begin, begin + out.size()); whole rows of `cols` elements unless whole().
+  /// Reads elements [begin, begin + out.size()). Unless whole(), they are whole rows of `cols`
+  /// elements.
   void read(std::int64_t begin, std::int64_t cols, std::span<float> out) const;
 };
 
-/// The same weights in both checkpoints.
+/// The same weight in both checkpoints.
 struct TensorPair {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -36,12 +37,12 @@ struct TensorPairs {
   std::vector<std::string> only_in_a, only_in_b, shape_mismatch;
 };
 
-/// Pairs tensors by name. Experts that one side stacks in 3-D tensors ("experts.gate_up_proj") and
-/// the other stores one by one ("experts.0.gate_proj.weight") are paired too, as quantization
-/// takes them apart.
+/// Pairs tensors by name. An expert in a 3-D stack ("experts.gate_up_proj") is paired with the
+/// single expert of the other side ("experts.0.gate_proj.weight"), split as in quantization.
 TensorPairs pair_tensors(const CheckpointReader& a, const CheckpointReader& b);
 
-/// What compare_checkpoints() says of two that are open. Takes the lists of names out of `pairs`.
+/// Returns the report of compare_checkpoints() for two open checkpoints. Moves the lists of names
+/// out of `pairs`.
 CompareReport compare_pairs(const CheckpointReader& a, const CheckpointReader& b,
                             TensorPairs& pairs, Measured& measured,
                             const std::function<void(const Progress&)>& progress);

@@ -6,11 +6,11 @@
 
 namespace nvfp4::checkpoint {
 
-/// Calls `take` with each element of a map `sorted` whose key `text` begins with, the longest
-/// first. Keys that share no beginning with it are passed over, however many there are.
+/// Calls `take` with each element of the map `sorted` whose key is a prefix of `text`, the longest
+/// first. Keys without a common prefix with `text` are skipped, however many they are.
 template <class Map, class Take>
 void for_each_beginning(Map& sorted, std::string_view text, Take take) {
-  // What is not after `text` and a beginning of it: each step goes to a shorter one.
+  // It looks at the last key at or before `text`, then at or before shorter and shorter prefixes.
   for (auto it = sorted.upper_bound(text); it != sorted.begin();) {
     const std::string_view key = std::prev(it)->first;
     const auto common =

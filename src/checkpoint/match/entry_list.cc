@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kModel = "model.", kExpression = "re:";
 
-/// No real model comes near, and some expressions take the time of a name's square.
+/// Limit of names. No real model reaches it, and some expressions take quadratic time.
 constexpr std::size_t kMaxNameBytes = 1024;
 constexpr std::size_t kNoEnd = std::numeric_limits<std::size_t>::max();
 
@@ -40,7 +40,7 @@ EntryList::EntryList(const std::vector<std::string>& entries, std::string file,
   }
 }
 
-/// "model." may be left out.
+/// Adds an entry, also without "model.".
 void EntryList::add(std::string_view entry, std::size_t i) {
   add_text(entry, i);
   if (entry.starts_with(kModel)) add_text(entry.substr(kModel.size()), i);
@@ -55,7 +55,8 @@ void EntryList::add_text(std::string_view text, std::size_t i) {
   }
 }
 
-/// What begins with a star matches whatever is before a dot, too.
+/// Reports whether a glob matches the module. A glob that starts with a star also covers all text
+/// before a dot.
 bool EntryList::matches(const Glob& glob, std::string_view module) const {
   ++calls_;
   if (glob.starts_with_star()) return glob.matches(module, *budget_);

@@ -14,22 +14,24 @@
 
 namespace nvfp4::checkpoint {
 
-/// The entries of an `ignore` or a `targets`, to be asked about many modules: names, globs, and
-/// "re:" with an expression that the start of a name must match, as in Python's re.match (source:
-/// compressed-tensors, utils/match.py). "model." may be left out of an entry
-/// that begins with it, and whatever is before a dot out of the module.
+/// The entries of an `ignore` or a `targets`, for many queries. An entry is a name, a glob, or
+/// "re:" and an expression. As in Python's re.match, an expression must match the start of a
+/// module's name. A name or a glob also matches the rest of a module behind any dot. If it starts
+/// with "model.", it matches without that, too. Source: compressed-tensors, utils/match.py.
 class EntryList {
  public:
-  /// `entries` must outlive it. Throws FormatError that names `file` for an invalid expression.
+  /// Indexes the entries. `entries` must outlive the object. Throws FormatError with `file` for an
+  /// invalid expression.
   EntryList(const std::vector<std::string>& entries, std::string file, const SharedBudget& budget);
 
-  /// The first that is meant for a module. Throws FormatError for one that takes too long.
+  /// Returns the index of the first entry that matches a module. Throws FormatError for an
+  /// expression that takes too long.
   std::optional<std::size_t> first(std::string_view module) const;
   bool holds(std::string_view module) const { return first(module).has_value(); }
-  /// Whether an expression is.
+  /// Reports whether an expression matches the module.
   bool has_expression_for(std::string_view module) const;
 
-  /// How often a name was looked up, or a pattern tried, by all calls.
+  /// Returns the number of name lookups and pattern tries in all calls.
   std::int64_t calls() const { return calls_ + expressions_->calls(); }
 
  private:
@@ -40,10 +42,11 @@ class EntryList {
 
   std::string file_;
   SharedBudget budget_;
-  std::unordered_map<std::string_view, std::size_t> names_;  ///< and the first entry that says so
-  std::vector<Glob> globs_;  ///< of entries in their order, also without "model."
+  std::unordered_map<std::string_view, std::size_t>
+      names_;                ///< name -> index of the first entry with it
+  std::vector<Glob> globs_;  ///< in the order of entries, also without "model."
   std::vector<std::size_t> glob_entries_;
-  GlobIndex index_;  ///< of globs_
+  GlobIndex index_;  ///< index of globs_
   std::vector<std::size_t> expression_entries_;
   std::optional<ExpressionSet> expressions_;
   mutable std::atomic<std::int64_t> calls_ = 0;

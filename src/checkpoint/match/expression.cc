@@ -17,15 +17,15 @@ namespace nvfp4::checkpoint {
 namespace {
 
 constexpr std::size_t kMaxBytes = 65'536;
-/// Of PCRE2's, without those of the expression.
+/// The steps of a call of PCRE2 without those of the expression.
 constexpr std::int64_t kStepsOfACall = 16;
-/// About 15 ms. On names of models, expressions that are no trap take some hundred steps.
+/// Limit of a match, about 15 ms. On names of models, harmless expressions take some hundred steps.
 constexpr std::uint32_t kMaxSteps = 1'000'000;
-/// Bytes of a name, times instructions, that take less than 100 us however they are matched.
+/// Bytes of a name times instructions below which every match takes less than 100 µs.
 constexpr std::int64_t kUntimed = 16'384;
 constexpr std::uint32_t kMaxKibibytes = 16'384;
 
-/// PCRE2's objects, allocated.
+/// A PCRE2 object that is freed at the end.
 template <class T, void (*free)(T*)>
 class Owned {
  public:
@@ -54,7 +54,7 @@ pcre2_code* compile(const std::string& text, Expression::Extent extent) {
       pcre2_compile_context_create(nullptr));
   pcre2_set_max_pattern_length(context, kMaxBytes);
   pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-  // As Python reads text: characters, not bytes, with Unicode's classes, and \uXXXX.
+  // As in Python, text is characters and not bytes, with Unicode's classes and \uXXXX.
   constexpr std::uint32_t kOptions = PCRE2_ANCHORED | PCRE2_UTF | PCRE2_UCP |
                                      PCRE2_MATCH_INVALID_UTF | PCRE2_ALT_BSUX |
                                      PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT;
@@ -69,20 +69,21 @@ pcre2_code* compile(const std::string& text, Expression::Extent extent) {
   return code;
 }
 
-/// Steps of one match.
+/// A count of the steps of one match, with its limit.
 struct Steps {
   std::int64_t taken = 0, most = 0;
 };
-constexpr int kSpent = -1000;  // no error of PCRE2's
+constexpr int kSpent = -1000;  // not an error of PCRE2
 
-/// Before each item of the expression. What is repeated without one is a scan of the name.
+/// Counts a step before each item of the expression. A repetition without an item is a scan of the
+/// name.
 int count_step(pcre2_callout_block*, void* data) {
   auto& steps = *static_cast<Steps*>(data);
   return ++steps.taken > steps.most ? kSpent : 0;
 }
 
-/// Whether both libraries mean the same by it, where both know it: RE2 has no references, and takes
-/// \x{...} for one character.
+/// Reports whether both libraries interpret the expression alike. RE2 has no backreferences, and
+/// takes \x{...} for one character.
 bool means_the_same(std::string_view text) {
   for (std::size_t i = 0; i + 1 < text.size(); ++i) {
     if (text[i] != '\\') continue;
@@ -113,11 +114,13 @@ class Expression::Compiled {
  public:
   Compiled(const std::string& text, Extent extent)
       : anchor(extent == Extent::whole ? RE2::ANCHOR_BOTH : RE2::ANCHOR_START), extent_(extent) {
-    auto code = std::make_unique<const Code>(compile(text, extent));  // throws if it is invalid
+    auto code =
+        std::make_unique<const Code>(compile(text, extent));  // throws for an invalid expression
     linear = compile_linear(text);
     if (linear == nullptr) code_ = std::move(code);
   }
-  /// Thread-safe. RE2 takes most expressions on most names: theirs is made when it is needed.
+  /// Returns the code of PCRE2. Thread-safe. It is compiled on demand, because RE2 handles most
+  /// expressions and names.
   const Code& code(const std::string& text) const {
     const std::lock_guard lock(mutex_);
     if (code_ == nullptr) code_ = std::make_unique<const Code>(compile(text, extent_));

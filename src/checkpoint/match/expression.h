@@ -8,25 +8,27 @@
 
 namespace nvfp4::checkpoint {
 
-/// ASCII that can be printed. On other characters libraries differ: in classes, in ends of lines.
+/// Reports whether all characters are printable ASCII. For others, libraries differ in classes and
+/// ends of lines.
 bool is_plain_text(std::string_view text);
 
-/// A regular expression in Perl's syntax, which Python's `re` is near to. It may come from a
-/// hostile file: RE2, in time that grows with the name, takes what it knows; PCRE2 the rest
-/// (lookahead, references back), step by step out of a budget.
+/// A regular expression in Perl's syntax, similar to that of Python's `re`. It may come from a
+/// hostile file. RE2 matches what it supports, in time linear in the name. PCRE2 matches the rest
+/// (lookahead, backreferences), with a budget of steps.
 class Expression {
  public:
-  /// What it must match of a name.
+  /// The part of a name that the expression must match.
   enum class Extent { whole, start };
 
-  /// Throws ValueError that quotes an invalid expression, and says what is wrong with it and where.
+  /// Compiles an expression. Throws ValueError that quotes an invalid expression, with the error
+  /// and its place.
   explicit Expression(std::string text, Extent extent = Extent::whole,
                       SharedBudget budget = std::make_shared<MatchBudget>());
 
-  /// Throws ValueError that quotes expression and name if that takes too long, or the expression
-  /// if it spends the budget.
+  /// Reports whether the name matches. Throws ValueError that quotes expression and name if a match
+  /// takes too long, or the expression if it uses up the budget.
   bool matches(std::string_view name) const;
-  /// Whether a match takes time that grows with the name, and no more.
+  /// Reports whether a match takes linear time.
   bool is_linear() const;
 
  private:

@@ -9,12 +9,12 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// With more, automata grow faster than calls become fewer.
+/// Size of a chunk. With larger chunks, automata grow more than the number of calls shrinks.
 constexpr std::size_t kMostOfChunk = 128;
-/// Of the program and the automaton of a chunk. What does not fit is taken apart.
+/// Memory of a chunk's program and automaton. A chunk that does not fit is split.
 constexpr std::int64_t kChunkBytes = 1 << 20;
 
-/// Names and expressions are ASCII, so that a byte is a character.
+/// Names and expressions in a set are ASCII, so a byte is a character.
 RE2::Options set_options() {
   RE2::Options options(RE2::Latin1);
   options.set_log_errors(false);

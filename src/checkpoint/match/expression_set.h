@@ -14,21 +14,21 @@
 
 namespace nvfp4::checkpoint {
 
-/// The regular expressions of a list, in its order, asked for the first that matches the start of
-/// a name. Those that RE2 takes are matched many at once, the others one by one.
+/// A list of regular expressions that finds the first one that matches the start of a name.
+/// Expressions that RE2 supports are matched in sets, the others one by one.
 class ExpressionSet {
  public:
-  /// Throws ValueError that quotes an invalid expression.
+  /// Compiles the expressions. Throws ValueError that quotes an invalid expression.
   ExpressionSet(std::span<const std::string_view> texts, SharedBudget budget);
   ~ExpressionSet();
   ExpressionSet(const ExpressionSet&) = delete;
   ExpressionSet& operator=(const ExpressionSet&) = delete;
 
-  /// Which one, if it is before `end`. Thread-safe. Throws ValueError as Expression::matches()
-  /// does.
+  /// Returns the index of the first match before `end`. Thread-safe. Throws ValueError as
+  /// Expression::matches() does.
   std::optional<std::size_t> first(std::string_view name, std::size_t end) const;
 
-  /// How often a library was asked, by all calls of first().
+  /// Returns the number of calls of a library in all calls of first().
   std::int64_t calls() const { return calls_; }
 
  private:
@@ -42,7 +42,7 @@ class ExpressionSet {
   std::vector<Chunk> chunks_;        ///< in order
   std::vector<std::size_t> others_;  ///< in order
   mutable std::mutex mutex_;
-  /// Null until one is asked alone.
+  /// Null until an expression is first matched alone.
   mutable std::vector<std::unique_ptr<const Expression>> alone_;
   mutable std::atomic<std::int64_t> calls_ = 0;
 };

@@ -8,7 +8,7 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// memmem() is linear, whatever the texts are; bytes that it looks at in the time of a step.
+/// Bytes that count as one step. memmem() takes linear time for all texts.
 constexpr std::size_t kBytesOfAStep = 16;
 
 std::size_t find_plain(std::string_view text, std::string_view what) {
@@ -28,7 +28,7 @@ Glob::Glob(std::string text) : text_(std::move(text)) {
     const std::size_t star = std::min(text_.find('*', begin), text_.size());
     const std::string_view run = std::string_view(text_).substr(begin, star - begin);
     const bool between = !runs_.empty() && star < text_.size();
-    if (!run.empty() || !between)  // `**` is `*`
+    if (!run.empty() || !between)  // `**` equals `*`
       runs_.push_back({begin, run.size(), run.find('?') == run.npos});
     if (star == text_.size()) return;
     begin = star + 1;

@@ -8,23 +8,23 @@
 
 namespace nvfp4::checkpoint {
 
-/// A name with `*` for any run of characters and `?` for any one, dots too. Taken apart once; a
-/// match looks for each run between two `*` once, from left to right.
+/// A name with `*` for any run of characters and `?` for any single one, including dots. It is
+/// parsed once. A match searches each run between two `*` once, from left to right.
 class Glob {
  public:
   explicit Glob(std::string text);
 
-  /// Throws ValueError if the budget is spent.
+  /// Reports whether a name matches. Throws ValueError if the budget is used up.
   bool matches(std::string_view name, MatchBudget& budget) const;
   const std::string& text() const { return text_; }
-  /// What every name that matches begins with.
+  /// Returns the common start of all names that match.
   std::string_view literal_prefix() const;
   bool starts_with_star() const { return text_.starts_with('*'); }
 
  private:
   struct Run {
-    std::size_t begin = 0, size = 0;  ///< in text_
-    bool plain = true;                ///< holds no '?'
+    std::size_t begin = 0, size = 0;  ///< place in text_
+    bool plain = true;                ///< contains no '?'
   };
   std::size_t find(const Run& run, std::string_view name, std::size_t from,
                    MatchBudget& budget) const;
@@ -34,7 +34,7 @@ class Glob {
   }
 
   std::string text_;
-  std::vector<Run> runs_;  ///< between the stars: the first and the last may be empty
+  std::vector<Run> runs_;  ///< runs between the stars; the first and the last may be empty
 };
 
 }  // namespace nvfp4::checkpoint

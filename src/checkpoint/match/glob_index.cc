@@ -12,7 +12,7 @@ namespace nvfp4::checkpoint {
 namespace {
 
 constexpr std::string_view kWild = "*?";
-/// No real name comes near. A longer one is tried with all globs.
+/// Limit of texts. No real name reaches it. A longer text is tried with all globs.
 constexpr std::size_t kMostIndexedBytes = 1024;
 constexpr std::size_t kComparedInAStep = 16;
 

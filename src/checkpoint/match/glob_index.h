@@ -10,23 +10,23 @@
 
 namespace nvfp4::checkpoint {
 
-/// Which of many globs may match a text: those of which it holds a literal part, each found by the
-/// part that fewest others have.
+/// An index of globs. It finds the globs that may match a text by one literal part of each. That
+/// part is the one that the fewest other globs have.
 class GlobIndex {
  public:
   GlobIndex() = default;
-  /// They are numbered from 0.
+  /// Indexes globs, numbered from 0.
   explicit GlobIndex(std::span<const std::string_view> globs);
 
-  /// Ascending. Globs that match the text, or a part of it, are among them. Throws ValueError if
-  /// the budget is spent.
+  /// Returns candidates in ascending order. They include all globs that match the text or a part of
+  /// it. Throws ValueError if the budget is used up.
   std::vector<std::size_t> candidates(std::string_view text, MatchBudget& budget) const;
 
  private:
-  std::size_t count_ = 0, longest_ = 0;  ///< globs, bytes of a part
-  std::string called_;                   ///< by errors
+  std::size_t count_ = 0, longest_ = 0;  ///< number of globs, longest part in bytes
+  std::string called_;                   ///< name in errors
   std::map<std::string, std::vector<std::size_t>, std::less<>> by_part_;
-  std::vector<std::size_t> others_;  ///< nothing of them is literal
+  std::vector<std::size_t> others_;  ///< globs without a literal part
 };
 
 }  // namespace nvfp4::checkpoint

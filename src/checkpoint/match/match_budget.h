@@ -7,18 +7,19 @@
 
 namespace nvfp4::checkpoint {
 
-/// The steps that all patterns of a checkpoint's lists may take, on all names together. Lists may
-/// come from a hostile file, and so may the names.
+/// The number of steps that all patterns of a checkpoint's lists may take on all names together.
+/// Lists and names may come from a hostile file.
 class MatchBudget {
  public:
-  /// Some seconds. Twenty expressions with lookahead take a third of it on 60 000 names.
+  /// Some seconds. Twenty expressions with lookahead use a third of it on 60 000 names.
   static constexpr std::int64_t kSteps = 200'000'000;
   static constexpr std::int64_t kNanosecondsOfAStep = 15;
 
   explicit MatchBudget(std::int64_t steps = kSteps) : steps_(steps), left_(steps) {}
 
   std::int64_t left() const { return left_.load(std::memory_order_relaxed); }
-  /// Thread-safe. Throws ValueError that quotes the pattern that spends the last step.
+  /// Subtracts steps. Thread-safe. Throws ValueError that quotes the pattern which uses the last
+  /// step.
   void spend(std::int64_t steps, std::string_view pattern) {
     if (left_.fetch_sub(steps, std::memory_order_relaxed) < steps) throw_spent(pattern);
   }
@@ -30,12 +31,12 @@ class MatchBudget {
   std::atomic<std::int64_t> left_;
 };
 
-/// For what RE2 does. An automaton that is made anew at every byte of a name takes a thousand times
-/// as long as one that stays, and RE2 does not say which it was.
+/// A clock for RE2. Rebuilding its automaton at every byte takes a thousand times as long as
+/// reusing it, and RE2 does not report which happened.
 class ComputedTime {
  public:
   ComputedTime() : begin_(now()) {}
-  /// Of a pattern, from the time that this thread computed since; at least one.
+  /// Returns the steps of a pattern, at least one: the CPU time of this thread since construction.
   std::int64_t steps() const { return 1 + (now() - begin_) / MatchBudget::kNanosecondsOfAStep; }
 
  private:

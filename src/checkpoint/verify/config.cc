@@ -41,7 +41,7 @@ class Targets {
 
   struct Group {
     const DeclaredGroup* first = nullptr;  ///< null: none
-    bool fits = false;                     ///< whether the first group fits, or another one
+    bool fits = false;                     ///< the first group fits, or another one does
   };
   /// Returns the groups whose targets name the module, or else the groups of a class of modules.
   Group group_of(const std::string& module, std::int64_t bits) const {
@@ -288,8 +288,8 @@ class ConfigCheck {
   const Subject& subject_;
   Findings& findings_;
   std::vector<const LogicalTensor*> nvfp4_;
-  std::optional<Exclusions> exclusions_;  ///< of the configuration that loaders use
-  std::optional<Targets> targets_;        ///< of the configuration that loaders use
+  std::optional<Exclusions> exclusions_;  ///< for the configuration that loaders use
+  std::optional<Targets> targets_;        ///< for the configuration that loaders use
 };
 
 }  // namespace
