@@ -84,7 +84,7 @@ class StrictSax final : public nlohmann::json_sax<nlohmann::json> {
   int max_depth_;
   const std::string& where_;
   JsonVisitor& visitor_;
-  // Of each open container; hashes could be made to collide.
+  // the keys of each open container; hashes could be made to collide.
   std::vector<std::set<std::string>> keys_;
 };
 

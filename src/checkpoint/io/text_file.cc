@@ -109,7 +109,7 @@ std::size_t sync_files(const fs::path& folder, const std::vector<fs::path>& file
   constexpr std::size_t kOneByOne = 64;
   const bool by_system = platform::kSyncsFileSystems && files.size() > kOneByOne;
   // There are several file systems only if something is mounted below the folder.
-  std::map<std::uint64_t, fs::path> systems;  // by volume
+  std::map<std::uint64_t, fs::path> systems;  // keyed by volume
   for (const fs::path& file : files) {
     const fs::path path = folder / file;
     if (by_system) {

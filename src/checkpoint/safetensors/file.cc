@@ -12,7 +12,7 @@
 namespace nvfp4::safetensors {
 namespace {
 
-/// Read-only pages of a file.
+/// A read-only memory map of a file.
 class Mapping {
  public:
   Mapping() = default;
@@ -32,8 +32,8 @@ class Mapping {
   std::uint64_t bytes_ = 0;
 };
 
-/// The length bytes and the header, copied: another process may shorten the file while we parse,
-/// and touching a map of it would then be a bus error.
+/// Returns a copy of the length bytes and the header. Another process may shorten the file during
+/// parsing, and an access to its map would then be a bus error.
 std::vector<std::byte> read_start(const InputFile& file) {
   const std::uint64_t bytes = file.bytes();
   std::vector<std::byte> start(std::min(bytes, kLengthBytes));
@@ -41,7 +41,7 @@ std::vector<std::byte> read_start(const InputFile& file) {
   std::uint64_t length = 0;
   for (std::size_t i = 0; i < start.size(); ++i)
     length |= std::to_integer<std::uint64_t>(start[i]) << (8 * i);
-  // A length that parse_header will refuse is not worth reading.
+  // A length that parse_header() rejects is not read.
   if (start.size() < kLengthBytes || length > kMaxHeaderBytes || length > bytes - kLengthBytes)
     return start;
   start.resize(kLengthBytes + length);
@@ -61,8 +61,8 @@ struct File::Impl {
   std::string name_of_file() const { return file.path().string(); }
   const std::string& name(std::size_t i) const { return header.tensors[i].name; }
 
-  /// Positions in header.tensors, sorted by name when they are asked for first: most readers never
-  /// do.
+  /// Returns the positions in header.tensors, sorted by name. They are sorted at the first call,
+  /// since most readers never need them.
   const std::vector<std::size_t>& by_name() const {
     std::call_once(sorted_, [this] {
       by_name_.resize(header.tensors.size());
@@ -72,7 +72,8 @@ struct File::Impl {
     return by_name_;
   }
 
-  /// Guards against the description of another file's tensor.
+  /// Throws ValueError if the range is not in the tensor, for instance for the TensorInfo of
+  /// another file.
   void check_range(const TensorInfo& t, std::uint64_t offset, std::uint64_t size) const {
     const bool inside = t.begin >= header.data_begin && t.begin <= file.bytes() &&
                         t.bytes <= file.bytes() - t.begin && offset <= t.bytes &&

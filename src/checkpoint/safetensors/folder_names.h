@@ -4,29 +4,29 @@
 #include <string>
 #include <vector>
 
-/// Names of the files in a model's folder.
+/// The names of files in a model's folder.
 namespace nvfp4::checkpoint {
 
-/// In a folder while it is incomplete.
+/// The journal of a run. It exists while the folder is incomplete.
 inline constexpr const char* kJournalName = "nvfp4.partial.json";
-/// Of the files that ranks keep in it.
+/// The prefix of the files that ranks keep in the folder.
 inline constexpr const char* kRankPrefix = "nvfp4.rank-";
-/// What earlier versions left in a complete folder. No part of the model.
+/// A file that earlier versions left in a complete folder. It is not part of the model.
 inline constexpr const char* kFinishedName = ".nvfp4.finished.json";
 
-/// Whether it is that of an index ("model.safetensors.index.json").
+/// Reports whether this is the name of an index ("model.safetensors.index.json").
 bool is_index_name(const std::string& name);
 
-/// How many shards a name says there are: 3 for "model-00002-of-00003.safetensors", 0 for others.
+/// Returns the number of shards in a name: 3 for "model-00002-of-00003.safetensors", 0 for others.
 int shard_count_of(const std::string& name);
 
-/// The one file of a model that has one.
+/// The file of a model with one file.
 inline constexpr const char* kSingleName = "model.safetensors";
-/// Whether it is among the .safetensors files of a folder.
+/// Reports whether the .safetensors files of a folder include kSingleName.
 bool is_whole_by_itself(const std::vector<std::string>& found);
 
-/// What is wrong with a folder without an index whose files' names count others ("-of-00003");
-/// empty if nothing is. `found` are its .safetensors files, sorted.
+/// Returns the problem of a folder without an index whose file names have another count of shards
+/// ("-of-00003"), or an empty text. `found` is the sorted list of its .safetensors files.
 std::string lost_shards(const std::filesystem::path& folder, const std::vector<std::string>& found);
 
 }  // namespace nvfp4::checkpoint

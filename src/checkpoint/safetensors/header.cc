@@ -15,7 +15,7 @@ namespace nvfp4::safetensors {
 namespace {
 
 constexpr std::uint64_t kMaxExtent = std::numeric_limits<std::int64_t>::max();
-constexpr int kMaxDepth = 4;  // a valid header has three; one more to say what is wrong
+constexpr int kMaxDepth = 4;  // A valid header has three levels; a fourth gives a better error.
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   constexpr std::size_t kShown = 16;
@@ -30,8 +30,9 @@ template <class E, class... Args>
   throw E(fmt::format("{}: {}", where, fmt::format(message, std::forward<Args>(args)...)), code);
 }
 
-/// Size in bytes. The product of the extents that are not zero must fit too, so that strides and
-/// partial products never overflow. Extents are not negative. `where()` starts the message.
+/// Returns the size in bytes. The product of the nonzero extents must also fit into 64 bits, so
+/// that strides and partial products never overflow. Extents are not negative. `where()` starts the
+/// message.
 template <class E, class Where>
 std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape, ErrorCode code,
                            const Where& where) {
@@ -51,8 +52,8 @@ std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape, 
   return bits / 8;
 }
 
-/// The first, in order, of the names that are there twice; empty if there is none. Sorts them: a
-/// set would take a hundred bytes for each.
+/// Sorts the names and returns the first that occurs twice, or an empty name. A set would take a
+/// hundred bytes for each name.
 std::string_view find_twice(std::vector<std::string_view>& names) {
   std::ranges::sort(names);
   const auto twice = std::ranges::adjacent_find(names);
@@ -146,7 +147,7 @@ class HeaderVisitor final : public JsonVisitor {
     fail<FormatError>(code, file_, "{}{}", context(),
                       fmt::format(message, std::forward<Args>(args)...));
   }
-  /// Refuses a value where it stands; what it may be follows from the place.
+  /// Rejects a value. The rule for it follows from the current key.
   [[noreturn]] void refuse_value(const std::string& what) const {
     if (!inside_entry_) refuse("{}, must be an object", what);
     const auto rule = kRules[in_metadata_ ? 0 : static_cast<std::size_t>(field_)];
@@ -184,7 +185,8 @@ class HeaderVisitor final : public JsonVisitor {
       refuse(ErrorCode::tensor_ranges,
              "data_offsets [{}, {}] span {} bytes, must span {}: shape {} of {}", begin, end,
              end - begin, bytes, shape_text(tensor_.shape), dtype_name(tensor_.dtype));
-    tensor_.name = *entry_;  // a copy: the parser lets its strings grow to twice what they hold
+    // The name is a copy, since the parser's strings have up to twice the capacity.
+    tensor_.name = *entry_;
     tensor_.begin = begin;
     tensor_.bytes = bytes;
     header_.tensors.push_back(std::move(tensor_));
@@ -193,18 +195,19 @@ class HeaderVisitor final : public JsonVisitor {
   const std::string& file_;
   std::uint64_t data_bytes_;
   Header header_;
-  std::optional<std::string> entry_;  // key of the header that we are at
-  bool inside_entry_ = false;         // within the object that is its value
+  std::optional<std::string> entry_;  // key of the current entry
+  bool inside_entry_ = false;         // inside the object of that entry
   bool in_metadata_ = false, has_metadata_ = false;
-  std::string key_;  // within the entry
+  std::string key_;  // key inside the entry
   Field field_ = Field::dtype;
   TensorInfo tensor_;
   std::vector<std::uint64_t> offsets_;
   std::array<bool, 3> seen_{};
 };
 
-/// Every byte of the data belongs to exactly one tensor. Source: safetensors README, "Format": "the
-/// byte buffer needs to be entirely indexed, and cannot contain holes".
+/// Throws FormatError unless every byte of the data belongs to exactly one tensor. Source:
+/// safetensors README, "Format": "the byte buffer needs to be entirely indexed, and cannot contain
+/// holes".
 void check_cover(const std::vector<TensorInfo>& sorted, std::uint64_t data_bytes,
                  const std::string& file) {
   std::uint64_t covered = 0;
@@ -265,7 +268,7 @@ Header parse_header(std::span<const std::byte> start, std::uint64_t file_bytes,
   visit_json(json, kMaxDepth, where, visitor);
   Header header = visitor.take();
   header.data_begin = data_begin;
-  // A tensor without elements goes before the one that begins at the same byte.
+  // A tensor without elements precedes the one that begins at the same byte.
   std::stable_sort(header.tensors.begin(), header.tensors.end(), [](const auto& a, const auto& b) {
     return std::tie(a.begin, a.bytes) < std::tie(b.begin, b.bytes);
   });
@@ -295,7 +298,7 @@ FilePlan::FilePlan(std::size_t count, SpecOf spec, const Metadata& metadata, std
     : spec_(std::move(spec)), metadata_(&metadata), file_(std::move(file)) {
   ends_.reserve(count);
   std::uint64_t data_bytes = 0;
-  std::uint64_t length = 2 + metadata_text().size();  // and the braces
+  std::uint64_t length = 2 + metadata_text().size();  // includes the braces
   for (std::size_t i = 0; i < count; ++i) {
     const TensorSpec tensor = spec_(i);
     const auto where = [&] {
@@ -322,7 +325,7 @@ FilePlan::FilePlan(std::size_t count, SpecOf spec, const Metadata& metadata, std
                       length, kMaxHeaderBytes);
 }
 
-/// By hashes, which take less than names.
+/// Compares hashes, which take less memory than names.
 void FilePlan::require_unique() const {
   std::vector<std::pair<std::size_t, std::uint32_t>> hashes;
   hashes.reserve(size());
@@ -331,7 +334,7 @@ void FilePlan::require_unique() const {
   std::ranges::sort(hashes);
   std::vector<std::string> twice;
   for (std::size_t begin = 0; begin < hashes.size();) {
-    std::vector<std::string> names;  // of one hash: nearly always one
+    std::vector<std::string> names;  // names with the same hash, nearly always one
     std::size_t end = begin;
     for (; end < hashes.size() && hashes[end].first == hashes[begin].first; ++end)
       names.push_back(name(hashes[end].second));

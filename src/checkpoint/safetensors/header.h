@@ -15,14 +15,14 @@ inline constexpr std::uint64_t kDataAlignment = 64;
 inline constexpr std::uint64_t kLengthBytes = 8;
 inline constexpr std::string_view kMetadataKey = "__metadata__";
 
-/// A file to write, and where its tensors lie: in the order given. There may be hundreds of
-/// thousands, so what they are is asked for when it is needed.
+/// A file to write, with the ranges of its tensors in the given order. There may be hundreds of
+/// thousands, so their specs are requested when they are needed.
 class FilePlan {
  public:
   using SpecOf = std::function<TensorSpec(std::size_t)>;
 
-  /// `spec` and `metadata` are needed as long as this is. Throws ValueError that starts with
-  /// `file`.
+  /// Plans the ranges. `spec` and `metadata` must outlive the plan. Throws ValueError that starts
+  /// with `file`.
   FilePlan(std::size_t count, SpecOf spec, const Metadata& metadata, std::string file);
 
   std::size_t size() const { return ends_.size(); }
@@ -30,7 +30,7 @@ class FilePlan {
   std::uint64_t begin(std::size_t i) const { return data_begin_ + (i == 0 ? 0 : ends_[i - 1]); }
   std::uint64_t end(std::size_t i) const { return data_begin_ + ends_[i]; }
   std::uint64_t file_bytes() const { return data_begin_ + (ends_.empty() ? 0 : ends_.back()); }
-  /// Length and header, everything before the data, piece by piece.
+  /// Writes everything before the data, the length and the header, in pieces.
   void write_start(const std::function<void(std::string_view)>& put) const;
 
  private:
@@ -41,15 +41,15 @@ class FilePlan {
   SpecOf spec_;
   const Metadata* metadata_;
   std::string file_;
-  std::vector<std::uint64_t> ends_;  ///< from the start of the data
+  std::vector<std::uint64_t> ends_;  ///< relative to the start of the data
   std::uint64_t data_begin_ = 0;
 };
 
-/// A tensor and its file.
+/// The names of a tensor and of its file.
 using IndexEntry = std::pair<std::string, std::string_view>;
 
-/// index_json() of names that lie elsewhere, as there may be hundreds of thousands: `entry(i)` is
-/// the one of `count` that is number i by name.
+/// Returns the text of index_json() for names in other memory, as there may be hundreds of
+/// thousands. `entry(i)` is entry i of `count`, in the order of the names.
 std::string index_json(std::uint64_t total_size, std::size_t count,
                        const std::function<IndexEntry(std::size_t)>& entry);
 

@@ -13,15 +13,16 @@
 namespace nvfp4::safetensors {
 namespace {
 
-constexpr int kMaxIndexDepth = 16;  // of what we pass over; our own keys need two
+// The largest depth of ignored values; the index itself needs two.
+constexpr int kMaxIndexDepth = 16;
 
-/// A name that stays within the folder of the index.
+/// Reports whether a name stays in the folder of the index.
 bool is_plain_file_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
 }
 
-/// Some writers sum the sizes in floating point.
+/// Returns a size. Some writers sum sizes in floating point, so integral doubles are accepted.
 std::optional<std::uint64_t> as_size(const JsonScalar& scalar) {
   if (const auto* integer = std::get_if<std::uint64_t>(&scalar)) return *integer;
   const auto* number = std::get_if<double>(&scalar);
@@ -81,7 +82,8 @@ class IndexVisitor final : public JsonVisitor {
   }
 
  private:
-  /// Refuses `what`, found at `depth`, where something else is wanted; elsewhere it is passed over.
+  /// Rejects `what`, found at `depth`, if another value is required there. Other places are
+  /// ignored.
   void check_place(int depth, const std::string& what) const {
     const bool ours = section_ == "weight_map" || section_ == "metadata";
     if (depth == 1 && ours)
@@ -100,7 +102,7 @@ class IndexVisitor final : public JsonVisitor {
   const std::string& file_;
   Index index_;
   bool has_weight_map_ = false;
-  std::string section_, key_;  // the keys around us at depth 1 and 2
+  std::string section_, key_;  // the current keys at depth 1 and 2
 };
 
 }  // namespace

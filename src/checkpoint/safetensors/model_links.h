@@ -5,16 +5,15 @@
 
 namespace nvfp4::checkpoint {
 
-/// Which symbolic links of a model folder are followed: those that lead to a place in the folder
-/// or, in a cache of Hugging Face (snapshots/<revision>/), among its blobs. Whatever else a link of
-/// a downloaded model leads to, the output would carry on.
+/// The symbolic links of a model folder that are followed. They must lead to the folder or, in a
+/// Hugging Face cache (snapshots/<revision>/), to its blobs. A link of a downloaded model could
+/// lead anywhere, and the output would contain its target.
 class ModelLinks {
  public:
   /// Throws filesystem_error.
   explicit ModelLinks(const std::filesystem::path& root);
 
-  /// Throws IoError that names a link of the folder and its target, if that lies elsewhere or is
-  /// not there.
+  /// Throws IoError if the path is a link whose target is elsewhere or does not exist.
   void require_inside(const std::filesystem::path& path) const;
 
  private:
