@@ -35,7 +35,7 @@ struct Pair {
 /// The numbers of "rank_pattern" or "alpha_pattern", by module.
 class NumbersOfModules {
  public:
-  /// Throws FormatError for an expression that is invalid.
+  /// Throws FormatError for an invalid expression.
   NumbersOfModules(const Json& config, const char* patterns, const std::string& file) {
     const auto map = config.find(patterns);
     if (map == config.end() || !map->is_object()) return;
@@ -46,15 +46,15 @@ class NumbersOfModules {
     list_.emplace(entries_, file, std::make_shared<MatchBudget>());
   }
 
-  /// The first entry whose pattern matches the end of the module's name, or null.
+  /// Returns the first entry whose pattern matches the end of the module's name, or null.
   const std::pair<std::string, Json>* find(const std::string& module) const {
     const auto at = list_ ? list_->first(module) : std::nullopt;
     return at ? &numbers_[*at] : nullptr;
   }
 
  private:
-  /// PEFT matches `(.*\.)?(pattern)$`. A name needs no expression: its dots stand for any
-  /// character.
+  /// Returns an entry for a pattern. PEFT matches `(.*\.)?(pattern)$`. A name needs no expression:
+  /// its dots match any character.
   static std::string entry_of(const std::string& pattern) {
     const bool is_name = std::ranges::all_of(pattern, [](char c) {
       return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
@@ -147,7 +147,8 @@ class Adapter {
     return value.get<double>();
   }
 
-  /// Returns what the patterns say of the module, else the configuration's `key`.
+  /// Returns the number of the patterns for the module, otherwise that of the configuration's
+  /// `key`.
   double number_of(const NumbersOfModules& patterns, const char* key,
                    const std::string& module) const {
     if (const auto* own = patterns.find(module)) return number(own->first, own->second);

@@ -6,7 +6,8 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// What makes keys or values, alone or with queries, and what holds it.
+/// The projections that produce keys or values, alone or with queries, and the modules that contain
+/// them.
 constexpr std::string_view kMakers =
     "k_proj v_proj kv_proj qkv_proj qkv Wqkv wqkv W_pack query_key_value c_attn wk wv kv_a_proj "
     "kv_a_proj_with_mqa kv_b_proj wkv_a wkv_b";

@@ -10,27 +10,29 @@
 #include "checkpoint/formats/declared.h"
 #include "checkpoint/formats/logical_tensor.h"
 
-/// What a model says of its cache of keys and values.
+/// The declarations and scales of a model's KV cache.
 namespace nvfp4::checkpoint {
 
-/// How keys and values are cached.
+/// The form of keys and values in the cache.
 struct CacheType {
-  std::string name;      ///< "FP8": one scale for keys, one for values, both fixed; "NVFP4"; or
-                         ///< what else was said, as it was said. Empty: as they are
-  bool is_known = true;  ///< one of the first two, or empty
+  /// The declared type: "FP8" (one fixed scale for keys and one for values), "NVFP4", or another
+  /// text as declared. Empty: not quantized.
+  std::string name;
+  bool is_known = true;  ///< true for "FP8", "NVFP4" and an empty name
 };
 CacheType cache_type(const Declared& declared);
 
-/// Whether either says how they are.
+/// Reports whether one of the two configurations declares the cache.
 bool declares_cache(const std::optional<Declared>& config, const std::optional<Declared>& hf_quant);
 
-/// Which tensors of a model are such scales: single floats of an attention that makes keys and
-/// values, and is in no tower. Others may have such a name: a learned factor of a gate, say.
+/// The tensors of a model that are scales of the KV cache. They are single floats of an attention
+/// that produces keys and values and is in no tower. Other tensors may have such a name, for
+/// instance a learned factor of a gate.
 class CacheScales {
  public:
   CacheScales() = default;
-  /// `declared`: a configuration says how keys and values are cached. An attention is then known by
-  /// its name alone, too, whatever its projections are called.
+  /// Finds the attentions. `declared`: a configuration declares the cache. An attention is then
+  /// also known by its own name, whatever the names of its projections.
   CacheScales(std::span<const LogicalTensor> tensors, const std::vector<std::string>& model_types,
               bool declared);
 

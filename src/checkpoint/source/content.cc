@@ -19,7 +19,7 @@ std::uint64_t start_of(std::uint64_t bytes, const safetensors::Metadata& metadat
   return hash;
 }
 
-/// Of a TensorInfo or a TensorSpec.
+/// Adds a TensorInfo or a TensorSpec to the hash.
 std::uint64_t add_tensor(const auto& t, std::uint64_t begin, const std::string& sample,
                          std::uint64_t hash) {
   hash = fingerprint(t.name, hash);
@@ -29,7 +29,8 @@ std::uint64_t add_tensor(const auto& t, std::uint64_t begin, const std::string& 
   return fingerprint(sample, hash);
 }
 
-/// `samples`: of each tensor; none of a file that is not there.
+/// Returns the hash of a file. `samples` has one text for each tensor; it is empty if the file is
+/// absent.
 std::uint64_t content_of(const TensorFile& file, std::uint64_t hash,
                          const std::vector<std::string>& samples) {
   hash = start_of(file.file_bytes(), file.metadata(), hash);

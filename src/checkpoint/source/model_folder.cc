@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kWeights = ".safetensors";
 constexpr const char* kConfigNames[] = {"config.json", "hf_quant_config.json", kParamsName};
 
-/// The same weights in another container: carrying them over would undo the saving.
+/// Reports whether a file has weights in another container. Copying it would undo the saving.
 bool is_other_weight_format(const fs::path& path) {
   static const std::set<std::string> extensions = {".bin",  ".pth",     ".pt",       ".ckpt",
                                                    ".gguf", ".msgpack", ".h5",       ".onnx",
@@ -37,14 +37,14 @@ bool is_left_behind(const std::string& name) {
          name.starts_with(kRankPrefix);
 }
 
-/// Of version control, editors, caches: no part of the model.
+/// Reports whether a folder belongs to version control, an editor or a cache, not to the model.
 bool is_folder_left_behind(const std::string& name) {
   return name.starts_with('.') || name == "__pycache__" || name == "node_modules" ||
          name == "original";
 }
 
-/// Regular files below the model's folder. Links to folders are followed, but no folder is entered
-/// twice.
+/// The regular files below the model's folder. Links to folders are followed, but no folder is
+/// entered twice.
 class OtherFiles {
  public:
   OtherFiles(const ModelLinks& links, ModelFolder& model) : links_(links), model_(model) {}
@@ -112,7 +112,7 @@ void check_index(const fs::path& file, const safetensors::Index& index, const Mo
     }
   }
   for (const auto& [tensor, shard] : index.weight_map) {
-    const auto at = std::ranges::lower_bound(model.file_names, shard);  // of names in order
+    const auto at = std::ranges::lower_bound(model.file_names, shard);  // The names are sorted.
     const auto f = static_cast<std::size_t>(at - model.file_names.begin());
     require<FormatError>(model.files[f].find(tensor) != nullptr, ErrorCode::index,
                          "{}: {} does not hold {}; nvfp4 repair writes the index anew",
@@ -158,7 +158,7 @@ void open_files(ModelFolder& model, const ModelLinks* links = nullptr) {
   }
 }
 
-/// What config.json says of the model. Its text may be none, of a file that holds its own.
+/// Parses config.json. The text is empty for a file without a configuration of its own.
 void parse_config(ModelFolder& model, std::string text) {
   if (text.empty()) return;
   const std::string file = (model.root / "config.json").string();
@@ -169,7 +169,8 @@ void parse_config(ModelFolder& model, std::string text) {
 void read_configs(ModelFolder& model, bool to_repair) {
   if (const fs::path config = model.root / "config.json"; fs::exists(config)) {
     std::string text = read_model_text(config);
-    if (text.empty()) parse_config_json({}, config.string());  // throws: it is there
+    // This call throws: the file exists but is empty.
+    if (text.empty()) parse_config_json({}, config.string());
     parse_config(model, std::move(text));
   }
   if (const fs::path params = model.root / kParamsName; fs::exists(params)) {
@@ -193,7 +194,8 @@ void read_configs(ModelFolder& model, bool to_repair) {
   }
 }
 
-/// FP8 weights have the scales that the configurations or other weights ask for.
+/// Throws an error unless FP8 weights have the scales that the configurations or other weights
+/// require.
 void check_scales_are_there(const ModelFolder& model) {
   std::vector<Declared> declared;
   for (const std::optional<Declared>* d : {&model.declared, &model.hf_declared})
@@ -201,7 +203,8 @@ void check_scales_are_there(const ModelFolder& model) {
   require_fp8_scales(model.tensors, {}, declared);
 }
 
-/// Whether the file by itself is what an index beside it, or its own name, calls a part.
+/// Reports whether the file is a shard of a larger model, by an index in its folder or by its own
+/// name.
 bool is_one_of_several(const fs::path& root, const std::string& name) {
   if (shard_count_of(name) > 1) return true;
   for (const auto& entry : fs::directory_iterator(root)) {
@@ -215,7 +218,7 @@ bool is_one_of_several(const fs::path& root, const std::string& name) {
   return false;
 }
 
-/// Of one file by itself: those of its folder, unless they are of a model that it is a part of.
+/// Reads the configurations in the folder of a single file, unless the file is a shard of a model.
 void read_configs_beside(ModelFolder& model) {
   const ModelLinks links(model.root);
   for (const char* name : kConfigNames) links.require_inside(model.root / name);
@@ -230,8 +233,9 @@ void read_configs_beside(ModelFolder& model) {
   read_configs(model, /*to_repair=*/false);
 }
 
-/// Before anything is written, as they are copied last. Pictures may be missing from a model;
-/// whatever else Git LFS holds back is an error, and so is what must not be read.
+/// Checks the other files before anything is written, since they are copied last. Only pictures may
+/// be missing as Git LFS pointers. Any other pointer is an error, and so is a file that cannot be
+/// read.
 void check_others(ModelFolder& model) {
   static const std::set<std::string> pictures = {".png",  ".jpg", ".jpeg", ".gif",
                                                  ".webp", ".svg", ".pdf",  ".mp4"};
@@ -248,11 +252,11 @@ void check_others(ModelFolder& model) {
   });
 }
 
-/// A file that holds its configuration.
+/// Opens a file that contains its configuration.
 void open_single(const fs::path& input, ModelFolder& model) {
   model.root = input.has_parent_path() ? input.parent_path() : fs::path(".");
   model.files.push_back(TensorFile::open(input));
-  model.file_names = {"model.safetensors"};  // what it becomes
+  model.file_names = {"model.safetensors"};  // name in the output
   parse_config(model, model.files[0].config_text());
   model.warnings = model.files[0].warnings();
 }

@@ -14,30 +14,30 @@
 
 namespace nvfp4::checkpoint {
 
-/// A model to read: a folder, or one .safetensors or .gguf file by itself.
+/// A model to read: a folder, or a single .safetensors or .gguf file.
 struct ModelFolder {
-  std::filesystem::path root;  ///< the folder
+  std::filesystem::path root;  ///< the folder of the model
   std::vector<TensorFile> files;
-  std::vector<std::string> file_names;  ///< in `root`, sorted
-  std::string index_name;               ///< "" if the model has none
-  std::vector<LogicalTensor> tensors;   ///< of `files`, codes and scales put together
-  std::vector<std::size_t> file_of;     ///< in `files`, of each of `tensors`
-  Scheme scheme = Scheme::nvfp4;        ///< nvfp4a16 if its NVFP4 weights have no input scales
-  std::vector<Defect> defects;          ///< of a folder that was opened to be repaired
-  ModelConfig config;                   ///< config.json; its text is "" if there is none
-  ModelConfig params;                   ///< params.json of Mistral's folders, its text alone
-  std::optional<Declared> declared;     ///< by config.json, else by params.json
-  std::optional<Declared> hf_declared;  ///< by hf_quant_config.json
-  /// Files to carry over, relative to `root`; empty for a single file.
+  std::vector<std::string> file_names;  ///< relative to `root`, sorted
+  std::string index_name;               ///< file name of the index; empty if there is none
+  std::vector<LogicalTensor> tensors;   ///< tensors of `files`; codes and scales are combined
+  std::vector<std::size_t> file_of;     ///< index in `files` of each tensor
+  Scheme scheme = Scheme::nvfp4;        ///< nvfp4a16 if NVFP4 weights have no input scales
+  std::vector<Defect> defects;          ///< defects of a folder that was opened for repair
+  ModelConfig config;                   ///< config.json; its text is empty if there is none
+  ModelConfig params;                   ///< params.json of Mistral's folders; only the text
+  std::optional<Declared> declared;     ///< declaration of config.json, otherwise of params.json
+  std::optional<Declared> hf_declared;  ///< declaration of hf_quant_config.json
+  /// Files to copy, relative to `root`. Empty for a single file.
   std::vector<std::filesystem::path> others;
-  std::vector<std::string> warnings;  ///< what is not carried over, and why
-  std::vector<std::string> merged;    ///< weights and contents of the adapters that were added
+  std::vector<std::string> warnings;  ///< files that are not copied, with the reason
+  std::vector<std::string> merged;    ///< weights and fingerprints of the merged adapters
 };
 
-/// Opens and checks every shard. The index must name exactly the tensors that the shards hold, and
-/// quantized weights must be whole: FP8 ones too, where anything says that they have scales.
-/// Symbolic links are followed as ModelLinks says. Throws IoError, FormatError, UnsupportedError.
-/// To repair it, the index need not be right nor weights be whole.
+/// Opens and checks every shard. The index must name exactly the tensors in the shards. Quantized
+/// weights must be complete, also FP8 weights if anything declares their scales. Symbolic links are
+/// followed as ModelLinks describes. With `to_repair`, the index may be wrong and weights may be
+/// incomplete. Throws IoError, FormatError, UnsupportedError.
 ModelFolder open_model_folder(const std::filesystem::path& input, bool to_repair = false);
 
 }  // namespace nvfp4::checkpoint

@@ -86,7 +86,7 @@ void CheckpointReader::open_file(const fs::path& path, Naming naming) {
 
 void CheckpointReader::find_model_type() {
   const auto json = parse_json_or_null(config_text_);
-  if (!json.is_object()) return;  // Python writes Infinity, which is no JSON
+  if (!json.is_object()) return;  // Python writes Infinity, which is not JSON.
   const auto type = json.find("model_type");
   if (type != json.end() && type->is_string()) model_type_ = type->get<std::string>();
 }
@@ -97,7 +97,7 @@ void CheckpointReader::require_scales(const fs::path& path, std::span<const Defe
     if (!config_text_.empty())
       if (auto d = declared_in_config(config_text_, (path / "config.json").string()))
         declared.push_back(std::move(*d));
-  } catch (const FormatError&) {  // whoever needs it says so
+  } catch (const FormatError&) {  // a later reader reports the error
   }
   if (const fs::path params = path / kParamsName; fs::exists(params)) {
     const std::string text = read_model_text(params);
@@ -108,7 +108,7 @@ void CheckpointReader::require_scales(const fs::path& path, std::span<const Defe
     const std::string text = read_model_text(config);
     try {
       if (!text.empty()) declared.push_back(declared_in_hf_quant_config(text, config.string()));
-    } catch (const FormatError&) {  // whoever plans the output passes it over, and says so
+    } catch (const FormatError&) {  // open_model_folder() also ignores the file
     }
   }
   require_fp8_scales(tensors_, unknown, declared);

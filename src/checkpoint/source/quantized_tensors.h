@@ -15,27 +15,27 @@ namespace nvfp4::checkpoint {
 
 using gguf::Naming;
 
-/// Every tensor of a model folder, or of one .safetensors or .gguf file.
+/// A reader of every tensor of a model folder, or of one .safetensors or .gguf file.
 class CheckpointReader {
  public:
-  /// Follows the index if there is one; else takes model.safetensors, else every .safetensors
-  /// file. Throws IoError, and FormatError that names the tensor for weights whose scales are
-  /// missing or ill-shaped; those of FP8 weights may be missing where tensors are as stored.
+  /// Opens the files of the index, otherwise model.safetensors, otherwise every .safetensors file.
+  /// Throws IoError. Throws FormatError with the tensor's name for a weight whose scales are
+  /// missing or have the wrong shape. With Naming::stored, FP8 scales may be missing.
   explicit CheckpointReader(const std::filesystem::path& path, Naming naming = Naming::model);
 
   const std::vector<LogicalTensor>& tensors() const { return tensors_; }
-  /// Null if there is none of that name.
+  /// Returns the tensor, or null if there is none of that name.
   const LogicalTensor* find(std::string_view name) const;
-  /// Weights in forms that are not read.
+  /// Returns the weights in unsupported forms.
   const std::vector<Defect>& unread() const { return unread_; }
-  /// False if an interrupted run left this folder.
+  /// Returns false if an interrupted run left this folder.
   bool complete() const { return complete_; }
-  /// "safetensors" or "gguf"
+  /// Returns "safetensors" or "gguf".
   std::string container() const {
     return files_.empty() ? "safetensors" : std::string(files_[0].container());
   }
   const std::string& model_type() const { return model_type_; }
-  /// config.json; empty if there is none.
+  /// Returns the text of config.json, or an empty text if there is none.
   const std::string& config_text() const { return config_text_; }
   const std::string& config_file() const { return config_file_; }
 

@@ -11,12 +11,12 @@
 
 namespace nvfp4::checkpoint {
 
-/// How much waits for a file system at the same time.
+/// The number of reads that wait for a file system at the same time.
 inline constexpr std::size_t kReadsTogether = 32;
 
-/// work(i) for each i < count, kReadsTogether of them at a time, however few processors there are:
-/// for reads that take long because the file system is far away. Of what they throw, that of the
-/// smallest i is thrown, after all have ended.
+/// Calls work(i) for each i < count, up to kReadsTogether at a time on any number of processors. It
+/// is for reads from slow remote file systems. After all calls have ended, it throws the error of
+/// the smallest i, if any.
 template <class Work>
 void read_together(std::size_t count, const Work& work) {
   std::atomic<std::size_t> next{0};
@@ -39,7 +39,7 @@ void read_together(std::size_t count, const Work& work) {
     try {
       others.emplace_back(run);
     } catch (const std::system_error&) {
-      break;  // as many as the system has
+      break;  // The system has no more threads.
     }
   }
   run();

@@ -5,11 +5,11 @@
 
 namespace nvfp4::checkpoint {
 
-/// The largest number of ranks: each of them looks for the files of all others.
+/// The largest number of ranks. Each rank looks for the files of all others.
 inline constexpr int kMaxRanks = 65'536;
 
-/// Returns the rank of each item, given the items' sizes: the largest item first, to the rank with
-/// the fewest bytes. The result is the same in every process.
+/// Returns the rank of each item, given the items' sizes. The largest item comes first and goes to
+/// the rank with the fewest bytes. The result is the same in every process.
 std::vector<int> share_out(const std::vector<std::uint64_t>& sizes, int ranks);
 
 }  // namespace nvfp4::checkpoint
