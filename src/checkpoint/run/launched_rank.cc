@@ -13,7 +13,7 @@ namespace {
 struct Launcher {
   const char *rank, *ranks;
 };
-/// The innermost first: mpirun and torchrun may run inside a job of Slurm.
+/// The launchers, the innermost first: mpirun and torchrun may run inside a Slurm job.
 constexpr Launcher kLaunchers[] = {{"RANK", "WORLD_SIZE"},
                                    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                    {"PMI_RANK", "PMI_SIZE"},

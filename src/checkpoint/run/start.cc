@@ -68,7 +68,7 @@ RunContext start_run(TransformOptions& options) {
   check_method(options);
   RunContext run = start_run(static_cast<const RunOptions&>(options));
   const std::string& name = options.QuantizeCheckpointOptions::method;
-  // Statistics weight the search of mse, unless another method is asked for.
+  // With statistics, mse becomes the weighted search unless another method is requested.
   const bool weighted = options.statistics && options.quantizer == Quantizer::mse;
   options.method = &method_from_name(!name.empty() ? name
                                      : weighted    ? "weighted"
@@ -84,7 +84,7 @@ RunContext start_run(TransformOptions& options) {
   if (!options.recipe) return run;
   Recipe recipe = read_recipe(options.recipe->string());
   if (recipe.scheme) options.scheme = *recipe.scheme;
-  // One that changes nothing leaves no trace: the bytes are those without it.
+  // A recipe that changes nothing leaves no trace: the output has the bytes of a run without it.
   if (recipe.rules.empty() && recipe.kv_cache.empty()) return run;
   require<OptionsError>(!options.bits && !options.size,
                         "bits or size is set and a recipe is given, which chooses the layers too");

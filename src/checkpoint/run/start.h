@@ -5,11 +5,11 @@
 
 namespace nvfp4::checkpoint {
 
-/// The options of a run, checked before anything is opened. Throws OptionsError, ValueError;
+/// Checks the options of a run before anything is opened. Throws OptionsError or ValueError. Throws
 /// UnsupportedError if the device is known not to be usable.
 RunContext start_run(const RunOptions& options);
-/// The same of a quantization or a conversion. Puts what words stand for into the options: method,
-/// format, and the recipe, read.
+/// Does the same for a quantization or a conversion. Resolves the names of method, format and
+/// recipe in the options.
 RunContext start_run(TransformOptions& options);
 
 }  // namespace nvfp4::checkpoint

@@ -4,8 +4,8 @@
 
 namespace nvfp4::checkpoint {
 
-/// Reads a model folder and writes another one, as quantize_checkpoint() says; what happens to each
-/// tensor is a matter of the options. Throws as quantize_checkpoint() does.
+/// Reads a model folder and writes another one, as described at quantize_checkpoint(). The options
+/// decide what happens to each tensor. Throws as quantize_checkpoint() does.
 QuantizeReport transform_checkpoint(TransformOptions options);
 
 }  // namespace nvfp4::checkpoint
