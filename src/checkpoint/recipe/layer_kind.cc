@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kLinearKind = "linear";
 
-/// Of linear layers, the first that fits.
+/// The kinds of linear layers; the first rule that fits decides.
 constexpr NameRule kLayerKinds[] = {
     {"shared_experts", "", Where::any, "*shared_expert* *shared_mlp*"},
     {"attention", "", Where::any, "*attn* *attention* *Attention*"},

@@ -64,7 +64,7 @@ class Reader {
     return std::ranges::find(map.keys, key, &YamlNode::Key::text) != map.keys.end();
   }
 
-  /// Each member of a map by its function.
+  /// Reads each member of a map with its function.
   void take(const YamlNode& map, std::string_view what, const std::vector<Member>& members) {
     check(map.kind == YamlNode::Kind::map, std::max(map.line, 1),
           fmt::format("{} must be \"key: value\" pairs", what));
@@ -89,7 +89,7 @@ class Reader {
     return node.text;
   }
 
-  /// One word, or a list of them.
+  /// Returns one word, or the words of a list.
   std::vector<std::string> words(const YamlNode& node) const {
     if (node.kind != YamlNode::Kind::sequence) return {word(node)};
     check(!node.items.empty(), node.line, "an empty list");
@@ -99,7 +99,7 @@ class Reader {
     return all;
   }
 
-  /// The value that has the name; an error that lists the names if there is none.
+  /// Throws FormatError with the list of names if `name` is not one of them.
   template <class Names>
   void check_name(const YamlNode& node, const std::string& name, const Names& names) const {
     check(std::ranges::find(names, name) != std::ranges::end(names), node.line,

@@ -10,48 +10,49 @@
 #include "checkpoint/match/pattern.h"
 #include "nvfp4/scheme.h"
 
-/// Which layers become what: rules in YAML, of which the last that fits a weight decides.
+/// Recipes: YAML rules that decide the format of each layer. The last rule that fits a weight
+/// decides.
 namespace nvfp4::checkpoint {
 
-/// What becomes of a weight.
+/// The format that a rule gives to a weight.
 enum class Action : std::uint8_t {
   nvfp4,
-  fp8,          ///< E4M3, one scale for the matrix
-  fp8_channel,  ///< one for each row
-  fp8_block,    ///< one for each 128 x 128 block
-  mxfp8,        ///< a power of two for each 32 columns
-  keep,         ///< in its dtype; what is quantized in the input becomes BF16
+  fp8,          ///< E4M3 with one scale for the matrix
+  fp8_channel,  ///< E4M3 with one scale for each row
+  fp8_block,    ///< E4M3 with one scale for each 128 x 128 block
+  mxfp8,        ///< E4M3 with a power of two for each 32 columns
+  keep,         ///< unquantized: its own dtype, or BF16 if the input is quantized
 };
 std::string_view action_name(Action action);
 
 struct RecipeRule {
-  int line = 0;      ///< of the file, from 1
-  std::string text;  ///< its conditions, for people: "kind attention, family llama"
+  int line = 0;      ///< line number in the file, from 1
+  std::string text;  ///< conditions for messages: "kind attention, family llama"
   Action action = Action::nvfp4;
-  /// All that are not empty must fit, each by one of its entries.
-  std::set<std::string, std::less<>> names;  ///< exact ones, of tensors or modules
+  /// The conditions. Each one that is not empty must fit with one of its entries.
+  std::set<std::string, std::less<>> names;  ///< exact names of tensors or modules
   std::vector<Pattern> patterns;             ///< globs and expressions
-  std::vector<std::string> kinds;            ///< of layer_kinds()
+  std::vector<std::string> kinds;            ///< kinds of layer_kinds()
   std::vector<std::string> families;         ///< globs of config.json's model_type
 
   bool fits_family(const std::vector<std::string>& model_types) const;
-  /// Throws ValueError if an expression takes too long.
+  /// Reports whether names and kind fit. Throws ValueError if an expression takes too long.
   bool fits(std::string_view tensor, std::string_view kind) const;
-  /// It says by its name which weight it is for.
+  /// Reports whether the rule has the exact name of the tensor or its module.
   bool names_exactly(std::string_view tensor) const;
 };
 
 struct Recipe {
-  std::string name;  ///< of the named ones; empty: it comes from a file
-  std::string file;  ///< for errors
-  std::string text;  ///< YAML
+  std::string name;  ///< name of a named recipe; empty for a file
+  std::string file;  ///< file name for errors
+  std::string text;  ///< YAML text
   std::string about;
   std::optional<Scheme> scheme;
-  std::string
-      kv_cache;  ///< "FP8", "NVFP4": what keys and values are kept in; "": as the input says
+  /// The type of the KV cache: "FP8" or "NVFP4". Empty: that of the input.
+  std::string kv_cache;
   std::vector<RecipeRule> rules;
 
-  /// "recipe mlp", or the file's name.
+  /// Returns a title: "recipe mlp", or the name of the file.
   std::string title() const;
 };
 
@@ -60,10 +61,12 @@ struct NamedRecipe {
 };
 const std::vector<NamedRecipe>& named_recipes();
 
-/// Throws FormatError "file:line: what is wrong", ValueError for a pattern that is not valid.
+/// Parses a recipe. Throws FormatError "file:line: reason". Throws ValueError for an invalid
+/// pattern.
 Recipe parse_recipe(const std::string& text, const std::string& file);
 
-/// A named one, or else a file. Throws ValueError if it is neither, IoError, and as parse_recipe().
+/// Reads a named recipe or a file. Throws ValueError if it is neither, IoError, and as
+/// parse_recipe() does.
 Recipe read_recipe(const std::string& name_or_file);
 
 }  // namespace nvfp4::checkpoint
