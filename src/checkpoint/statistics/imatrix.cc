@@ -16,8 +16,8 @@ namespace {
 // Source: github.com/ggml-org/llama.cpp, tools/imatrix/imatrix.cpp.
 constexpr std::string_view kSums = ".in_sum2", kCounts = ".counts";
 
-/// llama.cpp's importance matrix: for each tensor, under its name in the file of the model, the
-/// sums of squares [matrices, K] and counts of tokens [matrices, 1].
+/// An importance matrix of llama.cpp. For each tensor, with its GGUF name, it has sums of squares
+/// [matrices, K] and counts of tokens [matrices, 1].
 class Imatrix final : public Statistics {
  public:
   Imatrix(const std::filesystem::path& path, const ModelConfig& config)
@@ -39,7 +39,8 @@ class Imatrix final : public Statistics {
 
   const std::filesystem::path& path() const override { return file_.path(); }
 
-  /// Reads a count, once for each module: the counts of a stack lie in one tensor.
+  /// Returns the statistics of a module. It reads a count once for each module, since the counts of
+  /// a stack are in one tensor.
   const InputStatistics* find(std::string_view module) const override {
     const std::lock_guard lock(mutex_);
     if (const auto it = modules_.find(module); it != modules_.end())
@@ -103,7 +104,8 @@ class Imatrix final : public Statistics {
   gguf::File file_;
   const gguf::Architecture* architecture_ = nullptr;
   mutable std::mutex mutex_;
-  mutable std::map<std::string, InputStatistics, std::less<>> modules_;  ///< asked for so far
+  /// The modules requested so far.
+  mutable std::map<std::string, InputStatistics, std::less<>> modules_;
 };
 
 }  // namespace

@@ -33,7 +33,7 @@ const std::vector<double>& InputWeights::of_layer(const InputStatistics& expert)
 std::vector<double> InputWeights::of(const InputStatistics& input) {
   std::vector<double> squares = statistics_.squares(input);
   const double more = tokens_of_layer(input), part = share(input);
-  // Nothing is completed that saw only zeros.
+  // An input of zeros is not completed.
   if (more == 0 || std::ranges::all_of(squares, [](double v) { return v == 0; })) return squares;
   std::ranges::transform(squares, of_layer(input), squares.begin(),
                          [&](double own, double mean) { return part * (own + more * mean); });

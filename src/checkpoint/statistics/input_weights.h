@@ -8,17 +8,17 @@
 
 namespace nvfp4::checkpoint {
 
-/// What errors of a weight count by, for each input channel, whatever form the weight gets: sums of
-/// squares that calibration saw. Thread-safe.
+/// The weight of errors in each input channel, for every format of the layer: the sums of squares
+/// of calibration. Thread-safe.
 class InputWeights {
  public:
-  /// `completes`: experts that saw few tokens are quantized by a Gram matrix that their layer
-  /// completes. The sums are then those of its diagonal, in proportion to the expert's own tokens.
+  /// `completes`: experts that saw few tokens are quantized with a Gram matrix that includes their
+  /// layer's mean. The sums are then those of its diagonal, scaled to the expert's own tokens.
   InputWeights(const Statistics& statistics, bool completes)
       : statistics_(statistics), completes_(completes) {}
 
   std::vector<double> of(const InputStatistics& input);
-  /// Own tokens, among those of the matrix by which the weight is quantized.
+  /// Returns the share of the input's own tokens in the Gram matrix of its weight.
   double share(const InputStatistics& input) const;
 
  private:
@@ -27,8 +27,9 @@ class InputWeights {
 
   const Statistics& statistics_;
   bool completes_;
-  std::mutex mutex_;                                   // of what follows
-  std::map<std::size_t, std::vector<double>> layers_;  // of a token; by InputStatistics::experts
+  std::mutex mutex_;  // guards `layers_`
+  // Means of a token, keyed by InputStatistics::experts.
+  std::map<std::size_t, std::vector<double>> layers_;
 };
 
 }  // namespace nvfp4::checkpoint

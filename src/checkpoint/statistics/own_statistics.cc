@@ -22,7 +22,8 @@ using safetensors::TensorInfo;
 
 constexpr const char* kVersionKey = "nvfp4_statistics";
 constexpr const char* kVersion = "1";
-/// JSON: modules whose inputs are those of another one, which alone has the Gram matrix.
+/// The metadata key of a JSON object of modules that have the same input as another module. Only
+/// that module has the Gram matrix.
 constexpr const char* kSameInputKey = "same_input";
 constexpr std::string_view kDiagonal = ".diag", kAmax = ".amax", kCount = ".count", kGram = ".gram",
                            kSensitivity = ".sensitivity";
@@ -139,9 +140,9 @@ class OwnStatistics final : public Statistics {
     }
   }
 
-  /// Modules whose names differ in the number of the expert alone.
+  /// Lists the experts: modules whose names differ only in the number of the expert.
   void find_experts() {
-    std::map<std::pair<std::string, std::int64_t>, std::size_t> lists;  // by name and K
+    std::map<std::pair<std::string, std::int64_t>, std::size_t> lists;  // keyed by name and K
     for (auto& [module, s] : modules_) {
       const std::string weight = without_expert_number(module);
       if (weight == module || !s.gram || s.count == 0) continue;
@@ -192,7 +193,7 @@ class OwnStatistics final : public Statistics {
       file_.read(info, 0, std::as_writable_bytes(std::span(floats)));
       std::ranges::copy(floats, values.begin());
     }
-    // Names for a message, made for each value, would take longer than factoring the matrix.
+    // Making the name for a message of each value would take longer than factoring the matrix.
     const auto wrong = std::ranges::find_if_not(values, [](double v) { return std::isfinite(v); });
     if (wrong != values.end())
       throw FormatError(fmt::format("{}: {} holds {}, must be finite", path().string(),
@@ -204,7 +205,8 @@ class OwnStatistics final : public Statistics {
   std::map<std::string, InputStatistics, std::less<>> modules_;
   std::map<std::string, CacheAmax, std::less<>> caches_;
   bool grams_ = false;
-  std::vector<std::vector<const InputStatistics*>> experts_{1};  // the first: of what is no expert
+  // The first list is for modules that are not experts.
+  std::vector<std::vector<const InputStatistics*>> experts_{1};
 };
 
 }  // namespace
