@@ -11,7 +11,7 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Numbers of the alternatives on the lower convex hull, fewest bytes first.
+/// Returns the indices of alternatives on the lower convex hull, by increasing bytes.
 std::vector<std::size_t> hull_of(const Alternatives& all) {
   std::vector<std::size_t> order(all.size());
   std::iota(order.begin(), order.end(), 0);
@@ -34,16 +34,16 @@ std::vector<std::size_t> hull_of(const Alternatives& all) {
 }
 
 struct Step {
-  std::size_t layer, to;  ///< from the one before on its hull
+  std::size_t layer, to;  ///< from the preceding alternative on its hull
   std::uint64_t bytes;
   double gain;
   double rate() const { return gain / static_cast<double>(bytes); }
 };
 
-/// The smallest alternative of each layer, and the steps from there on the hulls of all layers,
-/// those with the largest gain for a byte first.
+/// The smallest alternative of each layer, and the steps from there on the hulls of all layers.
+/// Steps with the largest gain per byte come first.
 struct Hulls {
-  std::vector<std::size_t> first;  ///< of each layer
+  std::vector<std::size_t> first;  ///< smallest alternative of each layer
   std::vector<Step> steps;
 };
 
@@ -62,7 +62,7 @@ Hulls hulls_of(std::span<const Alternatives> layers) {
   return hulls;
 }
 
-/// Sets bytes and error to those of the choice, without what subtracting gains would leave.
+/// Sets bytes and error to the sums of the choice, which avoids the rounding of subtracted gains.
 void add_up(std::span<const Alternatives> layers, Allocation& of) {
   of.bytes = 0;
   of.error = 0;
@@ -72,21 +72,21 @@ void add_up(std::span<const Alternatives> layers, Allocation& of) {
   }
 }
 
-/// The choice of one layer, after a node of the layer before.
+/// The choice of one layer, and its node in the layer before.
 struct Link {
   std::uint32_t parent = 0, choice = 0;
 };
 
-/// The choices for the layers up to one, in the order of the search.
+/// The choices for the first layers, in the order of the search.
 struct Node {
   std::uint64_t bytes = 0;
   double error = 0;
   Link last;
 };
 
-/// The search goes layer by layer. Of the nodes of a layer those remain that no other one beats in
-/// both bytes and error, and whose bound, by the hulls of the layers that follow, is below the best
-/// error so far.
+/// A search layer by layer. A node is dropped if another one is better in both bytes and error. It
+/// is also dropped if its bound, from the hulls of the remaining layers, is not below the best
+/// error.
 class Search {
  public:
   Search(std::span<const Alternatives> layers, std::uint64_t budget, Allocation best)
@@ -96,14 +96,14 @@ class Search {
       const auto [low, high] = std::ranges::minmax(layers[l], {}, &Alternative::bytes);
       return high.bytes - low.bytes;
     };
-    // Layers of small steps come last: the bound of the layers that follow is close then.
+    // Layers of small steps come last, since the bound of the remaining layers is then tight.
     std::ranges::stable_sort(order_, std::ranges::greater(), spread);
   }
 
   Allocation run(std::size_t nodes) {
     nodes_ = {Node{}};
     std::vector<Step> steps = hulls_.steps;
-    Alternative rest;  // the layers that follow, each the smallest
+    Alternative rest;  // the remaining layers, each with its smallest alternative
     for (std::size_t l = 0; l < layers_.size(); ++l) {
       rest.bytes += layers_[l][hulls_.first[l]].bytes;
       rest.error += layers_[l][hulls_.first[l]].error;
@@ -112,7 +112,7 @@ class Search {
       keep_hopeful(rest, steps);
       if (nodes_.empty() || d == layers_.size()) break;
       const std::size_t layer = order_[d];
-      constexpr std::size_t kStepsOfANode = 16;  // in their time
+      constexpr std::size_t kStepsOfANode = 16;  // steps in the time of one node
       const std::size_t cost = nodes_.size() * layers_[layer].size() + steps.size() / kStepsOfANode;
       if (cost > nodes) return best_;
       nodes -= cost;
@@ -142,10 +142,10 @@ class Search {
     nodes_ = std::move(next);
   }
 
-  /// Also looks whether a node, with whole steps for the layers that follow, is better than the
-  /// best.
+  /// Drops nodes that cannot be better than the best. Also tests whether a node, with whole steps
+  /// for the remaining layers, is better.
   void keep_hopeful(const Alternative& rest, const std::vector<Step>& steps) {
-    // Nodes are in the order of their bytes: the first has the most room for steps.
+    // Nodes are sorted by bytes: the first has the most room for steps.
     std::size_t taken = steps.size(), kept = 0;
     std::uint64_t step_bytes = 0;
     double gain = 0, least = std::numeric_limits<double>::infinity();
@@ -173,7 +173,7 @@ class Search {
     nodes_.resize(kept);
   }
 
-  /// Makes the best choice that of a node and of steps for the layers that follow.
+  /// Sets the best choice to that of a node, with steps for the remaining layers.
   void take(Link last, std::span<const Step> steps) {
     best_.chosen = hulls_.first;
     for (const Step& step : steps) best_.chosen[step.layer] = step.to;
@@ -184,14 +184,14 @@ class Search {
     add_up(layers_, best_);
   }
 
-  /// Sums of the same errors in another order differ by less.
+  /// The largest relative difference between sums of the same errors in another order.
   static constexpr double kRounding = 1e-12;
 
   std::span<const Alternatives> layers_;
   std::uint64_t budget_;
   Hulls hulls_;
   std::vector<std::size_t> order_;
-  std::vector<Node> nodes_;               ///< of the current layer
+  std::vector<Node> nodes_;               ///< nodes of the current layer
   std::vector<std::vector<Link>> links_;  ///< nodes of the layers before
   Allocation best_;
 };

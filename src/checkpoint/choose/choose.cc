@@ -16,7 +16,7 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Takes what a run would write, and forgets it.
+/// An output that discards everything.
 class Nothing final : public Output {
  public:
   using Output::Output;
@@ -31,7 +31,7 @@ class Nothing final : public Output {
 
 constexpr std::array kForms = {Action::nvfp4, Action::fp8, Action::fp8_channel, Action::keep};
 
-/// What becomes of all weights of a run.
+/// The outcomes of a trial run, for all weights.
 struct Trial {
   Plan plan;
   std::vector<Outcome> outcomes;
@@ -53,9 +53,9 @@ Trial tried(const ModelFolder& model, TransformOptions options, Action action) {
   return trial;
 }
 
-/// A layer that becomes one kind, whichever.
+/// A layer whose parts must get one format.
 struct Layer {
-  std::string pattern;  ///< of its experts
+  std::string pattern;  ///< pattern of its experts
   std::vector<std::string> modules;
   std::uint64_t elements = 0;
   std::array<Alternative, kForms.size()> forms = {};
@@ -120,7 +120,7 @@ class Chooser {
   }
 
  private:
-  /// What errors are of, and the sensitivity of each tensor if all of them have one.
+  /// Sets the error that is minimized, and the sensitivity of each tensor if all have one.
   void weigh(const Plan& plan) {
     choice_.error_of = plan.statistics == nullptr ? "weights" : "outputs";
     if (plan.statistics == nullptr) return;
@@ -157,7 +157,7 @@ class Chooser {
     return outcome.weighted_error * (it == sensitivity_.end() ? 1 : it->second);
   }
 
-  /// Headers, about, and the files that are carried over.
+  /// Returns the bytes of headers, of texts, and of the copied files.
   std::uint64_t overhead(const Plan& plan) const {
     constexpr std::uint64_t kOfTensor = 192, kOfShard = 4096;
     std::uint64_t bytes = 0;
@@ -240,7 +240,8 @@ class Chooser {
   bool has_fp8_ = false;
   Action eight_ = Action::fp8;
   std::vector<Layer> layers_;
-  std::map<std::string, double, std::less<>> sensitivity_;  // by tensor; empty: not weighed by it
+  // Keyed by tensor; empty if it is not used.
+  std::map<std::string, double, std::less<>> sensitivity_;
   ChosenLayers choice_;
 };
 
