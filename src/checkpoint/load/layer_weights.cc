@@ -12,7 +12,7 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Of a plain tensor.
+/// Returns the dtype of a plain tensor, or nothing if layers do not support it.
 std::optional<DType> dense_dtype(const LogicalTensor& t) {
   switch (t.data.info->dtype) {
     case safetensors::DType::bf16:
@@ -26,12 +26,12 @@ std::optional<DType> dense_dtype(const LogicalTensor& t) {
   }
 }
 
-/// Where row `i` lies if those of `n` matrices take turns.
+/// Returns the stored position of row `i` if the rows of `n` matrices alternate.
 std::int64_t stored_row(std::int64_t i, std::int64_t rows, int n) {
   return i % (rows / n) * n + i / (rows / n);
 }
 
-/// That of matrix `index`.
+/// Returns the input scale of matrix `index`, or nothing if there is none.
 std::optional<GlobalScale> input_scale_of(const LogicalTensor& t, std::int64_t index) {
   if (t.inputs.empty()) return std::nullopt;
   const GlobalScale& s = scale_of(t.inputs, index);
@@ -173,7 +173,7 @@ WeightView LayerWeights::slice(const LogicalTensor& t, std::int64_t first, std::
     w = WeightView(MatrixView(data, dtype, rows, cols, row_stride));
   } else if (aligned && row_stride == 1) {
     w = WeightView(MatrixView(data, dtype, cols, rows, col_stride), BlockAxis::columns);
-  } else {  // interleaved, or at an odd address
+  } else {  // The values are interleaved or at an unaligned address.
     Matrix& copy = copies_.emplace_back(dtype, rows, cols);
     for (std::int64_t i = 0; i < rows; ++i)
       for (std::int64_t j = 0; j < cols; ++j)

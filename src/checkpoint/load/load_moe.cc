@@ -16,14 +16,14 @@ namespace {
 using checkpoint::LayerWeights;
 using checkpoint::LogicalTensor;
 
-/// What the matrices of an expert are called.
+/// The names of an expert's matrices.
 struct Names {
   const char *gate, *up, *down;
 };
 constexpr std::array<Names, 2> kNames = {
     {{"gate_proj", "up_proj", "down_proj"}, {"w1", "w3", "w2"}}};
 
-/// How many experts "<prefix>0.…", "<prefix>1.…", ... there are: one more than the largest number.
+/// Returns the number of experts "<prefix>0.…", "<prefix>1.…", ...: the largest number plus one.
 std::int64_t count_experts(const LayerWeights& weights, const std::string& prefix) {
   const auto& tensors = weights.reader().tensors();
   std::int64_t count = 0;
@@ -33,7 +33,7 @@ std::int64_t count_experts(const LayerWeights& weights, const std::string& prefi
     const char* end = t.name.data() + t.name.size();
     const auto [rest, error] = std::from_chars(t.name.data() + prefix.size(), end, number);
     if (error != std::errc() || rest == end || *rest != '.' || number < 0) continue;
-    // Every expert has a tensor, so a higher number has experts missing before it.
+    // Every expert has a tensor, so with a higher number some experts are missing.
     require<FormatError>(number < static_cast<std::int64_t>(tensors.size()),
                          "{}: tensor '{}', but there are only {} tensors", weights.path(),
                          printable(t.name), tensors.size());
@@ -69,8 +69,8 @@ std::vector<ExpertWeights> load_single(LayerWeights& weights, const std::string&
   return list;
 }
 
-/// The matrices of the stack "<experts>.<name>", a gate and an up for each expert if it is
-/// gate_up_proj.
+/// Returns the matrices of the stack "<experts>.<name>". gate_up_proj gives a gate and an up for
+/// each expert.
 std::vector<WeightView> load_stack(LayerWeights& weights, const std::string& experts,
                                    const char* name) {
   const bool fused = std::string_view(name) == "gate_up_proj";
@@ -115,7 +115,8 @@ std::vector<ExpertWeights> load_stacked(LayerWeights& weights, const std::string
   return list;
 }
 
-/// Throws UnsupportedError if the experts are more than Moe computes: nothing is left out silently.
+/// Throws UnsupportedError if the experts have parts that Moe does not compute: nothing is ignored
+/// silently.
 void require_plain_experts(const LayerWeights& weights, const std::string& module) {
   const std::string routed = module + ".experts.", shared = module + ".shared_expert";
   for (const LogicalTensor& t : weights.reader().tensors()) {
