@@ -29,21 +29,21 @@ namespace {
 using namespace checkpoint;
 using Codes = std::set<std::string_view>;
 
-/// Nothing here can put these right.
+/// Returns the codes of findings that cannot be repaired.
 const Codes& hopeless() {
   static const Codes codes = {"interrupted",   "unreadable-file", "stored-twice",   "fused-partly",
                               "missing-shard", "missing-layers",  "source-missing", "declared-only",
                               "unknown-form",  "not-quantized",   "other-source",   "code-nan"};
   return codes;
 }
-/// Only the weights themselves can.
+/// Returns the codes that are repaired only with the weights of the source.
 const Codes& need_source() {
   static const Codes codes = {
       "missing-scale", "missing-global-scale", "wrong-dtype",     "wrong-shape",
       "scale-nan",     "global-scale-invalid", "far-from-source", "fused-globals-far"};
   return codes;
 }
-/// Written anew in any case.
+/// Returns the codes of files that are always rewritten.
 const Codes& rewritten() {
   static const Codes codes = {
       "bad-index",        "no-index",          "index-missing-tensor",    "index-unlisted-tensor",
@@ -104,7 +104,7 @@ class Repairer {
     return names;
   }
 
-  /// The format and scheme to write: those of the input.
+  /// Sets the format and scheme of the output: those of the input.
   void choose_form() {
     bool inputs = false;
     const CheckpointFormat* format = nullptr;
@@ -129,7 +129,7 @@ class Repairer {
     for (const LogicalTensor& t : model_.tensors) {
       if (!declared || !t.is_nvfp4()) continue;
       const std::optional<bool> own = activations->of(t.module());
-      if (!own) continue;  // no group, no list names it
+      if (!own) continue;  // Neither a group nor a list names the module.
       require<UnsupportedError>(!wanted || own == wanted,
                                 "{}: activations are in 4 bits {}, which is not written in one "
                                 "checkpoint; nvfp4 convert --scheme nvfp4a16 makes them one",
@@ -256,7 +256,8 @@ class Repairer {
     }
   }
 
-  /// Partners go together: a scale that is measured anew is measured for all of them.
+  /// Quantizes weights of the source. Partners are quantized together, since they share a new
+  /// scale.
   void quantize_again() {
     for (auto& [key, members] : groups_) {
       std::string code;
@@ -288,7 +289,7 @@ class Repairer {
     if (options_.input_amax)
       amaxes = InputAmax(read_model_text(*options_.input_amax), options_.input_amax->string(),
                          transform_.match_budget);
-    std::map<std::string, GlobalScale> of_kind;  // the largest of a layer's experts
+    std::map<std::string, GlobalScale> of_kind;  // largest input scale of a layer's experts
     for (const auto& [t, input] : inputs_) {
       const auto [it, fresh] =
           of_kind.try_emplace(without_expert_number(rules_.key(t->module())), input);
@@ -331,7 +332,7 @@ class Repairer {
       for (const LogicalTensor* t : members)
         if (t->is_nvfp4() && t->globals[0].multiplier > largest->globals[0].multiplier) largest = t;
       for (LogicalTensor* t : members) {
-        if (!t->is_nvfp4()) break;  // quantized again, all of them
+        if (!t->is_nvfp4()) break;  // All members were quantized again.
         const float own = t->globals[0].multiplier, all = largest->globals[0].multiplier;
         if (own == all) continue;
         t->correction.global = largest->globals[0];
@@ -343,7 +344,7 @@ class Repairer {
     }
   }
 
-  /// What makes this another repair than one of the same input with other options.
+  /// Returns a text that distinguishes repairs of the same input with other options.
   std::string choices() const {
     std::string text = options_.source ? "from a source; " : "";
     if (options_.scales_swizzled) text += "scales in tiles; ";
@@ -356,7 +357,7 @@ class Repairer {
   }
 
   QuantizeReport write() try {
-    transform_.decode = true;  // a fault is no reason to keep the whole checkpoint from its repair
+    transform_.decode = true;  // A faulty weight must not prevent the repair of the checkpoint.
     static_cast<RunOptions&>(transform_) = options_;
     transform_.task = TransformOptions::Task::convert;
     transform_.variant = choices();
@@ -383,10 +384,11 @@ class Repairer {
   std::optional<CheckpointReader> source_;
   TransformOptions transform_;
   FuseRules rules_;
-  std::deque<WeightNames> names_;  ///< in other arrangements than the format's
-  std::map<std::string, std::set<std::string>> findings_;  ///< of each module
+  std::deque<WeightNames> names_;  ///< names with other arrangements than the format's
+  std::map<std::string, std::set<std::string>> findings_;  ///< codes of each module
   std::map<std::string, std::vector<LogicalTensor*>> groups_;
-  std::map<const LogicalTensor*, GlobalScale> inputs_;  ///< those that are positive numbers
+  /// Only scales that are positive and finite.
+  std::map<const LogicalTensor*, GlobalScale> inputs_;
 };
 
 }  // namespace
