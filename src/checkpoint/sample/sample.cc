@@ -33,23 +33,24 @@ std::uint64_t bytes(const SampleTensor& t) {
   return static_cast<std::uint64_t>(elements(t)) * (t.f32 ? 4 : 2);
 }
 
-/// Ends of the shards, in tensors: about the same bytes in each, none of them empty.
+/// Returns the ends of the shards, in tensors. Shards have about the same size, and none is empty.
 std::vector<std::size_t> split(const std::vector<SampleTensor>& tensors, std::size_t shards,
                                std::uint64_t total) {
   std::vector<std::size_t> ends;
   std::uint64_t done = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     done += bytes(tensors[i]);
-    const std::size_t open = shards - ends.size();  // with the current one
+    const std::size_t open = shards - ends.size();  // includes the current one
     const bool full = done >= total / shards * (ends.size() + 1);
-    const bool must = tensors.size() - (i + 1) == open - 1;  // one tensor for each that follows
+    // Each remaining shard needs one tensor.
+    const bool must = tensors.size() - (i + 1) == open - 1;
     if (open > 1 && (full || must)) ends.push_back(i + 1);
   }
   ends.push_back(tensors.size());
   return ends;
 }
 
-/// Removes an earlier checkpoint, and nothing else, from the folder. Throws IoError, also where the
+/// Removes an earlier checkpoint, and nothing else, from the folder. Throws IoError, also if the
 /// disk has no room for `bytes` of tensors.
 void make_folder(const fs::path& folder, bool overwrite, std::uint64_t bytes) try {
   require_no_address(folder);
@@ -109,7 +110,7 @@ void write_vector(safetensors::Writer& writer, std::size_t index, const SampleTe
   writer.write(index, 0, std::as_bytes(std::span(bf16)));
 }
 
-/// Called after each chunk: its tensor, its bytes, whether it was the last one of the tensor.
+/// Called after each chunk with its tensor, its bytes, and whether it was the tensor's last one.
 using Written = std::function<void(const SampleTensor&, std::uint64_t, bool)>;
 
 void write_shard(const fs::path& path, std::span<const SampleTensor> tensors, std::uint64_t seed,

@@ -14,12 +14,12 @@ class Builder {
  public:
   Builder(SampleModel& model, double scale) : model_(model), scale_(scale) {}
 
-  /// A width of the real model, scaled, as a multiple of `multiple`.
+  /// Returns a scaled width of the real model, as a multiple of `multiple`.
   std::int64_t width(std::int64_t real, std::int64_t multiple) const {
     const double steps = std::round(static_cast<double>(real) * scale_ / multiple);
     return std::max<std::int64_t>(1, static_cast<std::int64_t>(steps)) * multiple;
   }
-  /// A count of heads or experts: it shrinks to an eighth at the least.
+  /// Returns a scaled number of heads or experts. It shrinks to an eighth at most.
   std::int64_t count(std::int64_t real, std::int64_t multiple) const {
     const double scaled = static_cast<double>(real) * std::max(scale_, 0.125) / multiple;
     return std::max<std::int64_t>(1, std::llround(scaled)) * multiple;
@@ -115,7 +115,7 @@ SampleModel llama(int layers, double scale) {
   return model;
 }
 
-/// Source: config.json and model.safetensors.index.json of deepseek-ai/DeepSeek-V3, whose FP8
+/// Source: config.json and model.safetensors.index.json of deepseek-ai/DeepSeek-V3. The model's FP8
 /// weights are BF16 here.
 SampleModel deepseek_v3(int layers, double scale) {
   SampleModel model;
@@ -158,7 +158,7 @@ SampleModel deepseek_v3(int layers, double scale) {
   for (int l = 0; l < layers; ++l) layer(l);
   b.norm("model.norm", hidden);
   b.linear("lm_head", vocab, hidden);
-  // The multi-token prediction layer follows the last decoder layer under its number.
+  // The number of the multi-token prediction layer follows that of the last decoder layer.
   const std::string p = fmt::format("model.layers.{}", layers);
   b.linear(p + ".embed_tokens", vocab, hidden);
   b.norm(p + ".enorm", hidden);

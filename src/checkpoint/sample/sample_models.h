@@ -15,16 +15,16 @@ struct SampleTensor {
   std::vector<std::int64_t> shape;
   Fill fill = Fill::weight;
   double sigma = 0.02;
-  bool f32 = false;  ///< BF16 otherwise
+  bool f32 = false;  ///< otherwise BF16
 };
 
-/// A model to make up: what it holds, in order, and its small files.
+/// A synthetic model: its tensors, in order, and its small files.
 struct SampleModel {
   std::vector<SampleTensor> tensors;
   Json config, generation_config, tokenizer_config;
 };
 
-/// Names and shapes of `arch` with `layers` decoder layers and every width times `scale`.
+/// Returns names and shapes of `arch` with `layers` decoder layers and every width times `scale`.
 /// Throws ValueError for an unknown arch or an argument out of range.
 SampleModel sample_model(std::string_view arch, int layers, double scale);
 

@@ -13,17 +13,18 @@ namespace {
 
 constexpr int kTableBits = 12;
 constexpr int kTable = 1 << kTableBits;
-constexpr double kRowSpread = 0.25, kColumnSpread = 0.15;  // of the logarithm
+constexpr double kRowSpread = 0.25, kColumnSpread = 0.15;  // standard deviations of the logarithm
 constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15u;
 
-/// Finalizer of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators").
+/// The finalizer of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
+/// generators").
 constexpr std::uint64_t mix(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
   return x ^ (x >> 31);
 }
 
-/// Element pair `i` of the stream `key`: SplitMix64 with random access.
+/// Returns the random bits of element pair `i` of the stream `key`: SplitMix64 with random access.
 constexpr std::uint64_t random_bits(std::uint64_t key, std::uint64_t i) {
   return mix(key + (i + 1) * kGolden);
 }
@@ -34,7 +35,7 @@ std::uint64_t stream_key(std::uint64_t seed, std::string_view name, std::uint64_
   return mix(mix(seed + kGolden) ^ mix(h + stream * kGolden));
 }
 
-/// P(T > t) for five degrees of freedom.
+/// Returns P(T > t) for Student's t with five degrees of freedom.
 double upper_tail(double t) {
   const double u = 1 + t * t / 5;
   const double area = t / std::sqrt(5.0) / u * (1 + 2 / (3 * u)) + std::atan(t / std::sqrt(5.0));
@@ -50,12 +51,12 @@ double inverse_upper_tail(double p) {
   return low;
 }
 
-/// Magnitudes at equal steps of probability, divided by the standard deviation √(5/3).
+/// Returns magnitudes at equal steps of probability, divided by the standard deviation √(5/3).
 const std::array<float, kTable + 1>& quantiles() {
   static const std::array<float, kTable + 1> table = [] {
     std::array<float, kTable + 1> t{};
     for (int i = 0; i <= kTable; ++i) {
-      // The end of the last cell is not infinity: two elements in a million lie beyond it.
+      // The end of the last cell is finite: two elements in a million are beyond it.
       const double tail = std::max(1.0 - static_cast<double>(i) / kTable, 0x1p-19);
       t[static_cast<std::size_t>(i)] =
           static_cast<float>(inverse_upper_tail(tail / 2) / std::sqrt(5.0 / 3.0));
@@ -65,7 +66,7 @@ const std::array<float, kTable + 1>& quantiles() {
   return table;
 }
 
-/// Sign, cell and place inside the cell from 32 random bits; unit variance.
+/// Returns a sample of unit variance. 32 random bits give the sign, the cell and the place in it.
 inline float student_t(const float* table, std::uint32_t bits) {
   const std::uint32_t cell = bits >> 19 & (kTable - 1);
   const float place = static_cast<float>(bits & 0x7FFFFu) * 0x1p-19f;
@@ -73,7 +74,8 @@ inline float student_t(const float* table, std::uint32_t bits) {
   return bits_float(float_bits(magnitude) | (bits & 0x80000000u));
 }
 
-/// Standard normal, near enough: the sum of the four 16-bit parts of a random word.
+/// Returns an approximately standard normal sample: the sum of the four 16-bit parts of a random
+/// word.
 double bell(std::uint64_t bits) {
   double sum = 0;
   for (int i = 0; i < 4; ++i) sum += static_cast<double>(bits >> (16 * i) & 0xFFFF) / 65536 - 0.5;

@@ -9,13 +9,13 @@ namespace nvfp4::checkpoint {
 
 /// Synthetic weights that quantize like trained ones: Student-t with five degrees of freedom, times
 /// a lognormal factor for each row and each column. Every element is a pure function of (seed,
-/// tensor name, index), so chunks may be filled in any order and on any thread.
+/// tensor name, index), so chunks can be filled in any order and on any thread.
 class SampleWeights {
  public:
-  /// `sigma`: standard deviation before the row and column factors.
+  /// `sigma` is the standard deviation before the row and column factors.
   SampleWeights(std::uint64_t seed, std::string_view tensor, std::int64_t cols, double sigma);
 
-  /// BF16 bits of rows [first_row, first_row + out.size() / cols).
+  /// Writes the BF16 bits of rows [first_row, first_row + out.size() / cols).
   void fill(std::int64_t first_row, std::span<std::uint16_t> out) const;
 
  private:
@@ -25,7 +25,7 @@ class SampleWeights {
   std::vector<float> column_factors_;
 };
 
-/// mean + spread · t, FP32: norms, biases and other small vectors.
+/// Returns mean + spread · t in FP32, for norms, biases and other small vectors.
 std::vector<float> sample_vector(std::uint64_t seed, std::string_view tensor, std::int64_t size,
                                  double mean, double spread);
 
