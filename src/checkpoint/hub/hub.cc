@@ -19,7 +19,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kModels = "models--", kSnapshots = "snapshots";
 
-/// A part of a name, as the hub takes it: letters, digits, "-", "_", "."; neither "--" nor "..".
+/// Reports whether the text is a part of a name on the hub: letters, digits, "-", "_", "."; neither
+/// "--" nor "..".
 bool is_part(std::string_view part) {
   return !part.empty() && part.size() <= 96 && part.find("--") == part.npos &&
          part.find("..") == part.npos && part.front() != '-' && part.front() != '.' &&
@@ -34,7 +35,7 @@ std::string_view environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-/// As Python's expanduser does it for one's own home.
+/// Expands "~" as Python's expanduser does, for the user's own home.
 fs::path expanded(std::string_view path) {
   if (path != "~" && !path.starts_with("~/")) return path;
   return fs::path(environment(platform::kHomeVariable)) /
@@ -53,7 +54,7 @@ bool is_commit(std::string_view text) {
   return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == text.npos;
 }
 
-/// A name of a model as the hub has them.
+/// The name of a model on the hub.
 struct HubName {
   std::string org, model;
   std::string revision;  ///< a commit, branch or tag; "" if the name has none
@@ -64,7 +65,7 @@ struct HubName {
   }
 };
 
-/// Returns the parts of "org/name" or "org/name@revision"; none for other texts.
+/// Returns the parts of "org/name" or "org/name@revision", or nothing for other texts.
 std::optional<HubName> hub_name_of(std::string_view text) {
   const std::size_t slash = std::min(text.find('/'), text.size());
   const std::size_t at = std::min(text.find('@', slash), text.size());
@@ -78,7 +79,7 @@ std::optional<HubName> hub_name_of(std::string_view text) {
   return valid ? std::optional(std::move(name)) : std::nullopt;
 }
 
-/// Returns the commit that a model's folder of the cache has for a revision; none if it has none.
+/// Returns the commit of a revision in a model's cache folder, or nothing if there is none.
 std::optional<std::string> cached_commit(const fs::path& model, const HubName& name) {
   if (is_commit(name.revision)) return name.revision;
   const fs::path ref = model / "refs" / (name.revision.empty() ? "main" : name.revision);
@@ -93,7 +94,7 @@ std::optional<std::string> cached_commit(const fs::path& model, const HubName& n
   return commit;
 }
 
-/// Returns the snapshot of a model in the cache; none if it or a shard of it is missing.
+/// Returns the snapshot of a model in the cache, or nothing if it or one of its shards is missing.
 std::optional<fs::path> snapshot_of(const HubName& name) {
   const fs::path model = hub_cache() / fmt::format("{}{}--{}", kModels, name.org, name.model);
   const std::optional<std::string> commit = cached_commit(model, name);
@@ -101,7 +102,7 @@ std::optional<fs::path> snapshot_of(const HubName& name) {
   fs::path snapshot = model / kSnapshots / *commit;
   std::error_code error;
   std::vector<std::string> found,
-      counted;  // counted: those beside which consolidated.safetensors may lie
+      counted;  // names with a count; consolidated.safetensors, which may be there, has none
   for (fs::directory_iterator entry(snapshot, error), end; !error && entry != end;
        entry.increment(error)) {
     if (entry->path().extension() != ".safetensors" || !fs::exists(entry->path(), error)) continue;
@@ -113,7 +114,7 @@ std::optional<fs::path> snapshot_of(const HubName& name) {
   return snapshot;
 }
 
-/// "models--org--name" -> "org/name"; "" for other names.
+/// Returns "org/name" for "models--org--name", or "" for other names.
 std::string id_of_folder(std::string_view folder) {
   if (!folder.starts_with(kModels)) return {};
   const std::string_view rest = folder.substr(kModels.size());

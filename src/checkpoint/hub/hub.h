@@ -13,8 +13,8 @@ struct HubModel {
   std::string commit;  ///< name of the snapshot
 };
 
-/// Returns the model that a path in the cache belongs to, models--<org>--<name>/snapshots/<commit>;
-/// none for other paths.
+/// Returns the model of a path in the cache, models--<org>--<name>/snapshots/<commit>, or nothing
+/// for other paths.
 std::optional<HubModel> hub_model_of(const std::filesystem::path& path);
 
 }  // namespace nvfp4::checkpoint
