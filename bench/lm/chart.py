@@ -27,7 +27,7 @@ def main():
             y += BAR
     head = (f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 60}" height="{y + 10}" '
             'font-family="sans-serif" font-size="12">'
-            '<title>Divergence from BF16 in 10⁻³ nat a token, dense model, validation text</title>'
+            '<title>KL divergence from BF16 in millinats per token, dense model, validation text</title>'
             '<rect width="100%" height="100%" fill="white"/>')
     Path(sys.argv[2]).write_text("\n".join([head, *parts, "</svg>"]) + "\n", encoding="utf-8")
 

@@ -2,7 +2,7 @@
 """What each way to quantize costs a language model on real text.
 
 Quantizes a BF16 model with each method, and prints the mean Kullback-Leibler divergence of its
-predictions from the BF16 model's (10⁻³ nat a token, FP32 arithmetic), the change of perplexity, and
+predictions from the BF16 model's (millinats per token, FP32 arithmetic), the change of perplexity, and
 the ratio to `max` in the same run, with their standard errors by a paired bootstrap over windows.
 
   measure.py --models MODEL... --text FILE [--text FILE]      validation, unseen, ... : one table each
@@ -90,7 +90,7 @@ def table(loss, columns):
     """Lines of the table, and the same figures as data."""
     bootstrap = Bootstrap(len(loss))
     lines = [
-        "| weights | activations | divergence | of max | Δ perplexity | same first choice |",
+        "| weights | activations | divergence | of max | Δ perplexity | top-1 agreement |",
         "|---|---|---|---|---|---|",
     ]
     data = []

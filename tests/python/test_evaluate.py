@@ -154,7 +154,7 @@ def test_the_command_prints_a_table_and_writes_json(at, capsys):
     printed = capsys.readouterr().out
     report = json.loads(out.read_text())
     assert printed.splitlines() == list(lines(report))
-    assert "divergence, 10⁻³ nat a token" in printed and "text: 4 windows of 32 tokens" in printed
+    assert "KL divergence, millinats per token" in printed and "text: 4 windows of 32 tokens" in printed
     assert main([str(at / "quantized"), *common, "--json", "-"]) == 0
     alone = json.loads(capsys.readouterr().out)
     assert "divergence" not in alone

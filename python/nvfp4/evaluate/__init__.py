@@ -105,7 +105,7 @@ def evaluate(model, text, against=None, *, count=192, context=512, batch=None, d
              take no FP32
     progress called as progress(windows done, of all)
     Returns a dict: figures with their standard errors, of a paired bootstrap over windows. Divergence is
-    in nat a token.
+    in nats per token.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     usable_device(device)

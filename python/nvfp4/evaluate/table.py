@@ -12,11 +12,11 @@ def rows(report):
            figure(report["against_perplexity"], digits=3) if compared else "")
     if compared:
         yield "change of perplexity", figure(report["perplexity_change_percent"]) + " %", ""
-        yield "divergence, 10⁻³ nat a token", figure(report["divergence"], 1e3), ""
-        yield "same first choice", figure(report["same_first_choice"], 100) + " %", ""
+        yield "KL divergence, millinats per token", figure(report["divergence"], 1e3), ""
+        yield "top-1 agreement", figure(report["same_first_choice"], 100) + " %", ""
     for name, key, factor, digits in (("weights, MB", "bytes", 1e-6, 1),
-                                      ("tokens a second, scored", "tokens_per_second", 1, 0),
-                                      ("tokens a second, decoded", "decoded_tokens_per_second", 1, 1)):
+                                      ("tokens per second, scored", "tokens_per_second", 1, 0),
+                                      ("tokens per second, decoded", "decoded_tokens_per_second", 1, 1)):
         yield (name, *(f"{report[k][key] * factor:.{digits}f}" if k in report else ""
                        for k in ("figures", "against_figures")))
 
