@@ -37,8 +37,8 @@ struct TensorPairs {
   std::vector<std::string> only_in_a, only_in_b, shape_mismatch;
 };
 
-/// Pairs tensors by name. An expert in a 3-D stack ("experts.gate_up_proj") is paired with the
-/// single expert of the other side ("experts.0.gate_proj.weight"), split as in quantization.
+/// Pairs tensors by name. A stack of experts ("experts.gate_up_proj") is split as in quantization.
+/// Its experts are paired with single experts of the other side ("experts.0.gate_proj.weight").
 TensorPairs pair_tensors(const CheckpointReader& a, const CheckpointReader& b);
 
 /// Returns the report of compare_checkpoints() for two open checkpoints. Moves the lists of names

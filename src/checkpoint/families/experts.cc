@@ -19,7 +19,7 @@ Stacks stacks_of(const ModelConfig& config) {
   return Stacks::unknown;
 }
 
-/// Returns true for [E, K, N] as in x · W, and false for [E, N, K] as in a linear layer.
+/// Returns true for a stack [E, K, N], as in x · W, and false for [E, N, K].
 bool is_transposed(const safetensors::TensorInfo& t, bool down, const ModelConfig& config) {
   const std::int64_t hidden = config.hidden_size, d1 = t.shape[1], d2 = t.shape[2];
   const std::int64_t n = down ? d1 : d2,

@@ -35,7 +35,8 @@ struct Architecture {
 };
 
 // Architectures may share a GGUF name and both have experts, or both have none. A file of unknown
-// origin then gets the one with its kind of scores, or the first in the table of families.
+// origin then gets the one with its kind of scores. If there is none, it gets the first in the
+// table of families.
 extern const Architecture kLlamaNames, kMistralNames, kMixtralNames, kQwen2Names, kQwen2MoeNames,
     kQwen3Names, kQwen3MoeNames, kDeepSeekV3Names, kDeepSeekV2Names;
 

@@ -15,8 +15,8 @@ enum class Where {
 /// A rule for modules by name. Patterns are separated by spaces, their parts by dots. "x" is a
 /// whole part, "x*" starts a part, "*x" ends it, "*x*" is inside it.
 struct NameRule {
-  std::string_view
-      kind;  ///< "": stop here. The module is ordinary, although a later rule would match
+  /// "": stop here. The module is ordinary, although a later rule would match.
+  std::string_view kind;
   std::string_view reason;
   Where where;
   std::string_view names;

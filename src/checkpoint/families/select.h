@@ -79,8 +79,8 @@ class Selector {
   SharedBudget budget_;
   PatternList ignore_, include_;
   std::vector<bool> ignore_used_, include_used_;
-  std::vector<std::vector<std::string>>
-      forced_;  ///< modules that each include pattern selects against the defaults
+  /// The modules that each include pattern selects against the defaults.
+  std::vector<std::vector<std::string>> forced_;
   std::vector<const Family*> families_;
   std::optional<std::int64_t> first_mtp_layer_;
 };

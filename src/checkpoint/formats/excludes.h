@@ -10,8 +10,8 @@ namespace nvfp4::checkpoint {
 
 /// Reports whether a matrix stored as "x_proj" may be the weight of a linear layer with that name.
 bool is_bare_projection(const LogicalTensor& t);
-/// Returns the module of an excluded tensor for the lists of exclusions, or null if the tensor is
-/// not a module's weight. `linear`: its Selection counts the tensor as a linear layer.
+/// Returns the module of an excluded tensor for the lists of exclusions. Null: the tensor is not a
+/// weight of a module. `linear`: its Selection counts the tensor as a linear layer.
 std::optional<KeptModule> kept_module(const LogicalTensor& t, bool linear);
 
 /// Returns the exact names of the modules that a loader must build unquantized. `lm_head` is added

@@ -310,7 +310,7 @@ std::string lost_scales_of(const TensorTable& table, const StoredTensor& t) {
 FoundTensors find_tensors(const TensorTable& table) {
   FoundTensors found;
   KeptSenses senses;
-  // Codes come first, because only they tell which tensors are parts of a weight.
+  // Codes come first, because they identify the tensors that are parts of a weight.
   std::vector<std::pair<const safetensors::TensorInfo*, LogicalTensor>> quantized;
   std::unordered_set<const safetensors::TensorInfo*> parts;
   bool native = false;  // the model has DeepSeek-V4's MXFP4

@@ -29,7 +29,7 @@ struct OutputTensor {
 /// An excluded module, for the lists of exclusions.
 struct KeptModule {
   std::string name;
-  bool linear = true;  ///< a loader may take it for a linear layer
+  bool linear = true;  ///< a loader may build the module as a linear layer
 };
 
 /// Number of rows and of columns of an FP8 block that has its own scale.
@@ -128,8 +128,8 @@ struct CheckpointFormat {
   /// `--allow drop` such a tensor is skipped, otherwise it is an error. "": the format can hold it.
   /// Null: the format can hold every tensor.
   std::string_view (*left_out)(std::string_view tensor, const ModelConfig& config) = nullptr;
-  /// Returns the function that tells which modules of such a model loaders cannot read quantized.
-  /// Null: they read all.
+  /// Returns the function that gives the reason why loaders cannot read a module quantized. It
+  /// depends on the model. Null: loaders read all.
   KeptReason (*keeper)(const ModelConfig& config) = nullptr;
   /// Content of the marker tensor of a weight: NVFP4, or FP8 that is copied.
   std::string_view marker_text = {}, fp8_marker_text = {};

@@ -119,7 +119,7 @@ void read_columns(const StoredTensor& from, std::int64_t begin, std::int64_t hei
                   std::int64_t width, std::int64_t col, std::int64_t cols,
                   std::span<std::byte> out) {
   thread_local std::vector<std::byte> buffer;
-  constexpr std::int64_t kBand = 64;  // rows at a time: a cache line of the output
+  constexpr std::int64_t kBand = 64;  // rows per step: a cache line of the output
   for (std::int64_t k0 = 0; k0 < height; k0 += kBand) {
     const std::int64_t band = std::min(kBand, height - k0);
     const auto bytes = grow(buffer, band * cols);

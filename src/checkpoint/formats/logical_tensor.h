@@ -46,8 +46,8 @@ struct LogicalTensor {
   std::int64_t block_rows = 0, block_cols = 0;  ///< size of an FP8 block that shares a scale
   std::uint64_t bytes = 0;                      ///< including its scales
   Correction correction;                        ///< read() does not apply it
-  std::vector<std::shared_ptr<const LowRank>>
-      added;  ///< read() adds these to the values of a matrix
+  /// Low-rank corrections that read() adds to the values of a matrix.
+  std::vector<std::shared_ptr<const LowRank>> added;
 
   Encoding encoding() const { return names == nullptr ? Encoding::plain : names->encoding; }
   bool is_plain() const { return names == nullptr; }

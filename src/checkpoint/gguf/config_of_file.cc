@@ -293,8 +293,8 @@ class ConfigMaker {
   }
 
   void add_biases() {
-    std::map<std::string, std::int64_t, std::less<>>
-        layers;  ///< number of layers with a bias, by module
+    /// Number of layers in which a module has a bias.
+    std::map<std::string, std::int64_t, std::less<>> layers;
     for (const TensorInfo& t : file_.header().tensors) {
       if (!t.name.ends_with(".bias") || t.name.ends_with(".exp_probs_b.bias")) continue;
       const std::string module = t.name.substr(0, t.name.size() - 5);

@@ -35,7 +35,7 @@ std::optional<std::string> model_name_of(const Architecture& architecture,
 /// Reports whether the tensor of the file is a stack of a layer's experts.
 bool stacks_experts(std::string_view file_name);
 
-/// The order of rows of a q or k. to_file() returns a row's index in the file, to_model() its index
+/// The order of rows of a q or k. to_file() returns the index of a row in the file, to_model() that
 /// in the model.
 struct Interleave {
   std::int64_t rows_per_head = 0;  ///< 0: no row is moved

@@ -42,8 +42,8 @@ class EntryList {
 
   std::string file_;
   SharedBudget budget_;
-  std::unordered_map<std::string_view, std::size_t>
-      names_;                ///< name -> index of the first entry with it
+  /// The index of the first entry with each name.
+  std::unordered_map<std::string_view, std::size_t> names_;
   std::vector<Glob> globs_;  ///< in the order of entries, also without "model."
   std::vector<std::size_t> glob_entries_;
   GlobIndex index_;  ///< index of globs_

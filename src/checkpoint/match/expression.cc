@@ -54,7 +54,7 @@ pcre2_code* compile(const std::string& text, Expression::Extent extent) {
       pcre2_compile_context_create(nullptr));
   pcre2_set_max_pattern_length(context, kMaxBytes);
   pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-  // As in Python, text is characters and not bytes, with Unicode's classes and \uXXXX.
+  // Text is characters and not bytes, with Unicode's classes and \uXXXX, as in Python.
   constexpr std::uint32_t kOptions = PCRE2_ANCHORED | PCRE2_UTF | PCRE2_UCP |
                                      PCRE2_MATCH_INVALID_UTF | PCRE2_ALT_BSUX |
                                      PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT;

@@ -26,7 +26,7 @@ class Expression {
                       SharedBudget budget = std::make_shared<MatchBudget>());
 
   /// Reports whether the name matches. Throws ValueError that quotes expression and name if a match
-  /// takes too long, or the expression if it uses up the budget.
+  /// takes too long. Throws ValueError that quotes the expression if it uses up the budget.
   bool matches(std::string_view name) const;
   /// Reports whether a match takes linear time.
   bool is_linear() const;

@@ -31,8 +31,8 @@ class MatchBudget {
   std::atomic<std::int64_t> left_;
 };
 
-/// A clock for RE2. Rebuilding its automaton at every byte takes a thousand times as long as
-/// reusing it, and RE2 does not report which happened.
+/// A clock for RE2. If RE2 rebuilds its automaton at every byte, a match takes a thousand times as
+/// long, and RE2 does not report it.
 class ComputedTime {
  public:
   ComputedTime() : begin_(now()) {}

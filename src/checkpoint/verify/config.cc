@@ -70,8 +70,8 @@ class Targets {
   const Declared& declared_;
   bool of_linear_ = false;
   std::vector<const DeclaredGroup*> general_, named_groups_;
-  List named_, four_,
-      eight_;  ///< targets that are not classes, and those whose group fits 4 or 8 bits
+  /// The targets that are not classes: all, and those whose group fits 4 or 8 bits.
+  List named_, four_, eight_;
   std::vector<std::string> all_;
   std::optional<EntryList> list_;
 };

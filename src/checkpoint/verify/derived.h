@@ -9,8 +9,8 @@
 
 namespace nvfp4::checkpoint {
 
-/// Tensors of the source that a checkpoint may lack: computed buffers, weights that are tied to
-/// others with the same bytes, and cache scales that the checkpoint does not declare.
+/// Tensors of the source that a checkpoint may lack. They are computed buffers, copies of other
+/// weights (tied), and cache scales that the checkpoint does not declare.
 class DerivedTensors {
  public:
   DerivedTensors(const CheckpointReader& source, const CheckpointReader& made,

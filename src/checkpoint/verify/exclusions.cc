@@ -16,7 +16,7 @@ Exclusions::Exclusions(const Declared& declared)
 
 Exclusions::Found Exclusions::find(std::string_view module) const {
   if (const auto first = list_.first(module)) return {Match::whole, entries_[*first]};
-  // No entry starts with another, so only the last entry that sorts at or before the text can be
+  // No entry starts with another. So only the last entry that sorts at or before the text can be
   // its start.
   for (std::size_t at = 0; at < module.size() && !pieces_.empty(); ++at) {
     const std::string_view rest = module.substr(at);

@@ -32,8 +32,8 @@ class Exclusions {
  private:
   const std::vector<std::string>& entries_;
   EntryList list_;
-  std::vector<std::string_view>
-      pieces_;  ///< sorted; none starts with another; searched as substrings
+  /// The entries to search as substrings, sorted. None starts with another.
+  std::vector<std::string_view> pieces_;
 };
 
 }  // namespace nvfp4::checkpoint

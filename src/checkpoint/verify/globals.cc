@@ -18,7 +18,7 @@ namespace {
 /// An input scale of this size is a reciprocal, or almost useless.
 constexpr float kSuspiciousInput = 16.0f;
 
-/// The largest product of a code and a block scale, before the global scale: 6 · 448.
+/// The largest code times the largest block scale, without the global scale: 6 · 448.
 constexpr float kLargestWeight = 2688;
 
 /// Weights or activations below this size are zero in FP16, and in sums with others.

@@ -68,7 +68,7 @@ class LoaderCheck {
   }
 
   /// Checks for single experts of a model with stacks. vLLM's gpt_oss.py has one parameter for all
-  /// experts of a layer, and ignores other names. It reports the first expert only.
+  /// experts of a layer and ignores other names. It reports the first expert only.
   void check_single_experts() {
     if (std::ranges::none_of(families_of(subject_.model_type), &Family::only_stacks)) return;
     for (const LogicalTensor* t : subject_.nvfp4())

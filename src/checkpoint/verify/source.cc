@@ -16,9 +16,9 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// The relative error above which a weight does not fit its source. Rounding to 4 bits with the
-/// simplest scales gives about 0.1 for normal weights and 0.17 for the worst real ones. A misread
-/// tensor has 0.5 and more.
+/// The relative error above which a weight does not fit its source. Rounding to 4 bits with simple
+/// scales gives about 0.1 for normal weights, and 0.17 for the worst real ones. A misread tensor
+/// has 0.5 and more.
 constexpr double kFar = 0.3;
 constexpr std::int64_t kProbe = 1 << 18;  ///< elements to read to find the cause
 

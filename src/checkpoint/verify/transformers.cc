@@ -240,8 +240,8 @@ class TransformersCheck {
   std::vector<const LogicalTensor*> weights_;
   std::set<std::string> types_;  ///< types of the model and its language model
   std::set<std::string> part_types_;
-  std::map<std::string_view, std::set<std::string>>
-      tower_types_;  ///< keys are results of tower_of()
+  /// The types of models in each tower. The keys are results of tower_of().
+  std::map<std::string_view, std::set<std::string>> tower_types_;
 };
 
 }  // namespace
