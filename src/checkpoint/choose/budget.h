@@ -25,10 +25,10 @@ struct Allocation {
 /// Returns the smallest possible sum of bytes.
 std::uint64_t least_bytes(std::span<const Alternatives> layers);
 
-/// Takes steps on the lower convex hulls of all layers while they fit, those with the largest gain
-/// per byte first. The error exceeds the bound by less than the gain of one step. Requires budget
-/// >= least_bytes(). With equal gains the first layer comes first, so the result is the same
-/// everywhere.
+/// Takes steps on the lower convex hulls of all layers while they fit. Steps with the largest gain
+/// per byte come first; with equal gains the first layer does, so the result is the same
+/// everywhere. The error exceeds the bound by less than the gain of one step. Requires budget >=
+/// least_bytes().
 Allocation allocate(std::span<const Alternatives> layers, std::uint64_t budget);
 
 /// The number of partial choices that allocate_exactly() may examine; they take about two seconds.

@@ -31,7 +31,7 @@ class Nothing final : public Output {
 
 constexpr std::array kForms = {Action::nvfp4, Action::fp8, Action::fp8_channel, Action::keep};
 
-/// The outcomes of a trial run, for all weights.
+/// A trial run: its plan and the outcomes of all weights.
 struct Trial {
   Plan plan;
   std::vector<Outcome> outcomes;

@@ -14,8 +14,8 @@ namespace nvfp4::checkpoint {
 namespace {
 
 constexpr std::int64_t kChunkElements = 1 << 18;
-/// The size of a transposed chunk. It reads or writes a piece of each column, so wider pieces need
-/// fewer calls. Codes are narrow.
+/// Number of elements in a transposed chunk. It reads or writes a piece of each column, so wider
+/// pieces need fewer calls. Codes are narrow.
 constexpr std::int64_t kTransposedChunkElements = 1 << 20;
 
 std::int64_t element_bytes(const LogicalTensor& t) { return dtype_size(read_dtype(t)); }

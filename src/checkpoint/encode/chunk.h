@@ -8,8 +8,8 @@
 #include "checkpoint/plan/plan.h"
 #include "core/lending_pool.h"
 
-/// The encoding of a matrix in chunks of rows: each is read, encoded and written while it is in a
-/// core's cache.
+/// The encoding of a matrix in chunks of rows. Each chunk is read, encoded and written while it is
+/// in a core's cache.
 namespace nvfp4::checkpoint {
 
 /// The memory of one task. Later tasks reuse it.
@@ -59,10 +59,9 @@ EncodedChunk encode_chunk(const LogicalTensor& tensor, const WeightSlice& slice,
 EncodedChunk decode_chunk(const Plan& plan, const Unit& unit, std::int64_t row, std::int64_t rows,
                           safetensors::DType dtype, Buffers& buffers);
 
-/// Returns the contribution of rows [row, row + rows), encoded as NVFP4 or FP8, to the output error
-/// over the calibration text. It assumes that errors of two inputs are uncorrelated: squared errors
-/// times the sum of squares of their channel. `global` is the multiplier, or the FP8 scale of the
-/// matrix.
+/// Returns the output error over the calibration text that rows [row, row + rows) add, encoded as
+/// NVFP4 or FP8. It assumes that errors of two inputs are uncorrelated: squared errors times the
+/// sum of squares of their channel. `global` is the multiplier, or the FP8 scale of the matrix.
 double weighted_error(const LogicalTensor& tensor, const Unit& unit, std::int64_t row,
                       std::int64_t rows, const EncodedChunk& chunk, float global,
                       std::span<const double> squares);

@@ -16,8 +16,8 @@ struct ChunkBytes {
 };
 ChunkBytes largest_chunk(const Plan& plan);
 
-/// Returns the size of a unit's input on the device if it equals the measured elements: rows
-/// without gaps, of a plain dtype. Returns 0 otherwise.
+/// Returns the size of a unit's input on the device, in bytes. Returns 0 unless the input equals
+/// the measured elements: rows without gaps, of a plain dtype.
 std::int64_t bytes_on_device(const Plan& plan, const Unit& unit);
 
 /// A chunk on a device. Memory and stream are made once for many chunks. Of two slots, one is read

@@ -16,7 +16,7 @@ class DeviceGptq {
  public:
   explicit DeviceGptq(Device device) : device_(device) {}
 
-  /// Returns how many rows of 'cols' columns fit into the memory budget.
+  /// Returns how many rows of `cols` columns fit into the memory budget.
   static std::int64_t most_rows(std::int64_t cols);
 
   /// Quantizes rows [row, row + rows) of the unit. `finish` receives them in chunks of `step` rows,

@@ -20,8 +20,9 @@ struct DeviceLayout {
                std::int64_t workspace_bytes = -1);
 };
 
-/// The work of a device on rows of a unit, for every method: from the rows as they are read to the
-/// chunks of encode_chunk(). The caller provides memory and stream, and waits.
+/// The work of a device on rows of a unit, for every method. It begins with the rows as they are
+/// read and ends with the chunks of encode_chunk(). The caller provides memory and stream, and
+/// waits.
 class DeviceRows {
  public:
   DeviceRows(Device device, DType dtype, std::int64_t rows, std::int64_t cols, std::int64_t step,

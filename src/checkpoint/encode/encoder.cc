@@ -226,8 +226,9 @@ bool Encoder::weighs(const Unit& unit) const {
   return options_.weigh_errors && (unit.work == Work::quantize || unit.work == Work::fp8);
 }
 
-/// Returns the weighted error: with the Gram matrix if the unit is quantized by one, otherwise with
-/// its diagonal. The diagonal is exact for uncorrelated errors.
+/// Returns the weighted error of a chunk. It uses the Gram matrix if the unit is quantized by one,
+/// otherwise its diagonal, which is exact for uncorrelated errors. A unit without statistics has
+/// the mean square of the other inputs.
 double Encoder::weighed(const Window& window, const EncodeTask& task, const GlobalScale& global,
                         const EncodedChunk& chunk) {
   const Unit& unit = plan_.units[task.unit];

@@ -31,12 +31,12 @@ struct EncoderOptions {
   bool weigh_errors = false;  ///< fill Outcome::weighted_error; requires statistics
 };
 
-/// Measures and encodes the rows of units for every kind of work, on the CPU or on another device,
-/// with the same bytes. The CPU does everything that is not quantized, and whatever a device has no
+/// Measures and encodes the rows of units for every kind of work. The CPU and other devices give
+/// the same bytes. The CPU does everything that is not quantized, and whatever a device has no
 /// memory or no time for.
 ///
-/// For each window: add() its units, fill() its Gram matrices and measure() its tasks in any order
-/// and from any thread, settle() it, then encode() its batches().
+/// For each window: add() its units, then fill() its Gram matrices and measure() its tasks, in any
+/// order and from any thread. Then settle() it and encode() its batches().
 class Encoder {
  public:
   /// Receives the result of Window::encode[task].
@@ -61,7 +61,7 @@ class Encoder {
   void fill(const Window& window, std::size_t i) const;
   /// Measures Window::measure[i].
   void measure(Window& window, std::size_t i);
-  /// Ends the measurement of the window. All its tasks are measured and no other call runs.
+  /// Ends the measurement of the window. All its tasks must be measured, and no other call may run.
   void settle(Window& window);
 
   std::vector<Batch> batches(const Window& window) const;

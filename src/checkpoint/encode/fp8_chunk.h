@@ -21,8 +21,8 @@ std::uint8_t mxfp8_exponent(float amax);
 std::uint64_t fp8_scale_bytes(const Unit& unit, std::int64_t rows);
 
 /// Encodes rows [row, row + rows) of the unit as E4M3(x / scale). The quotient is rounded to FP32
-/// first, as in PyTorch. `of_matrix` is the scale if unit.fp8 has one for the tensor; otherwise the
-/// result has the scales of rows or blocks. With blocks, `row` is a multiple of 128.
+/// first, as in PyTorch. `of_matrix` is the scale if unit.fp8 is `tensor`. Otherwise the result has
+/// the scales of rows or blocks. With blocks, `row` is a multiple of 128.
 EncodedChunk encode_fp8_chunk(const LogicalTensor& tensor, const Unit& unit, std::int64_t row,
                               std::int64_t rows, float of_matrix, Buffers& buffers);
 

@@ -11,7 +11,7 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Relative to the diagonal's mean; with descent, smaller values are never better.
+/// The damping, relative to the diagonal's mean. With descent, no smaller value is better.
 constexpr double kDamping = 0.05;
 
 /// Adds the layer's mean over all tokens. Only one expert's matrix is in memory at a time.

@@ -14,8 +14,8 @@ class GramSlots {
  public:
   explicit GramSlots(const Plan& plan) : plan_(plan), needed_(plan.method->needs == Needs::gram) {}
 
-  /// Adds the unit's slot to the window and returns its size in bytes. The size counts as input, so
-  /// it limits the window.
+  /// Adds the unit's slot to the window. Returns the bytes that count as input and so limit the
+  /// window.
   std::uint64_t add(Window& window, const Unit& unit) {
     if (!is_needed(unit)) return 0;
     std::shared_ptr<GramSlot>& slot = window.grams[unit.statistics->triangle];

@@ -18,9 +18,9 @@ inline constexpr std::uint64_t kAheadBytes = 256 << 20;
 /// Returns the part of the tensor's bytes_before that belongs to the unit.
 std::uint64_t input_bytes(const Plan& plan, const Unit& unit);
 
-/// A thread that asks the system for tensors in the order of the plan, up to kAheadBytes before
-/// they are read. It skips shards that are `done`. Data that is in memory costs almost nothing. The
-/// arguments must outlive this object.
+/// A thread that asks the system for tensors up to kAheadBytes before they are read. It follows the
+/// order of the plan and skips shards that are `done`. Data that is in memory costs almost nothing.
+/// The arguments must outlive this object.
 class ReadAhead {
  public:
   ReadAhead(const Plan& plan, const std::vector<bool>& done);

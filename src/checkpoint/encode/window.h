@@ -44,7 +44,7 @@ struct Window {
   std::map<std::size_t, Place> places;  // places of units, by unit
   std::vector<char> uploaded;  // results of `measure`: true if the elements are on the device
   std::map<std::size_t, std::shared_ptr<GramSlot>> grams;  // keyed by InputStatistics::triangle
-  std::vector<GramSlot*> unfilled;                         // the grams that must be filled
+  std::vector<GramSlot*> unfilled;  // elements of `grams` that must be filled
 };
 
 }  // namespace nvfp4::checkpoint

@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kModels = "models--", kSnapshots = "snapshots";
 
-/// Reports whether the text is a part of a name on the hub: letters, digits, "-", "_", "."; neither
-/// "--" nor "..".
+/// Reports whether the text is a part of a name on the hub. It has letters, digits, "-", "_" and
+/// ".", but neither "--" nor "..".
 bool is_part(std::string_view part) {
   return !part.empty() && part.size() <= 96 && part.find("--") == part.npos &&
          part.find("..") == part.npos && part.front() != '-' && part.front() != '.' &&

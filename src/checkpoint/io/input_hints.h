@@ -8,8 +8,8 @@
 namespace nvfp4::checkpoint {
 
 /// Returns the folder or file to read. For a Hugging Face cache ("models--org--name", or the folder
-/// around a single one) it is the only snapshot, or the one that refs/main names. Any other path is
-/// returned unchanged. Throws FormatError if several models are possible.
+/// around a single one) it is a snapshot: the only one, or the one that refs/main names. Any other
+/// path is returned unchanged. Throws FormatError if several models are possible.
 std::filesystem::path model_path(const std::filesystem::path& input);
 
 /// Throws IoError: the folder holds no .safetensors file. The text names what it holds instead: a

@@ -21,8 +21,8 @@ inline std::string name_of_file(const std::filesystem::path& path) {
 }
 
 /// A file of tensors under construction. The plan provides the bytes before the tensors
-/// (`write_start`), the range of each of `size` tensors (`begin`, `end`), its `name`, and the size
-/// of the file (`file_bytes`).
+/// (`write_start`) and the size of the file (`file_bytes`). It has `size` tensors, each with a
+/// `name` and a range (`begin`, `end`).
 template <class FilePlan>
 class PlannedFile {
  public:

@@ -16,7 +16,7 @@
 namespace nvfp4 {
 namespace {
 
-// Writes of at least this size go to the disk at once, so that fsync has little left to wait for.
+// Writes of at least this size go to the disk at once. Then fsync has little left to wait for.
 constexpr std::size_t kFlushFrom = 1 << 20;
 
 constexpr std::string_view kPartial = ".partial";

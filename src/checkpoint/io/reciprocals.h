@@ -8,10 +8,10 @@
 #include "nvfp4/quantize.h"
 
 /// Inverses of global scales. A format stores the multiplier or the divisor. Two reciprocals in a
-/// row may be off by one unit in the last place, so a conversion back could change a scale. The
-/// divisor of a multiplier is therefore a neighbour of its reciprocal whose own reciprocal is the
-/// multiplier, as loaders compute it. If no neighbour is, the metadata of the shard has the bits of
-/// the other number.
+/// row may be off by one unit in the last place. A conversion back could then change a scale. The
+/// divisor of a multiplier is therefore a neighbour of its reciprocal whose reciprocal, as loaders
+/// take it, is the multiplier. If there is none, the metadata of the shard has the bits of the
+/// other number.
 namespace nvfp4::checkpoint {
 
 inline constexpr const char* kReciprocalsKey = "nvfp4.reciprocals";

@@ -23,8 +23,8 @@ std::uint64_t carry_file(const std::filesystem::path& from, const std::filesyste
 /// Appends to a file and waits until the text is on the disk. Throws IoError.
 void append_to_file(const std::filesystem::path& path, std::string_view text);
 
-/// Makes the content of files below a folder durable: few of them one by one, many by syncing their
-/// file systems. Returns the number of waits. Throws IoError.
+/// Makes the content of files below a folder durable. Few files are synced one by one, many by
+/// syncing their file systems. Returns the number of waits. Throws IoError.
 std::size_t sync_files(const std::filesystem::path& folder,
                        const std::vector<std::filesystem::path>& files);
 

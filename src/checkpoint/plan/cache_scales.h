@@ -50,9 +50,9 @@ class PlannedCacheScales {
 };
 
 /// Returns the type of the output's KV cache: that of the recipe, otherwise the one that the input
-/// declares. `format` may be null. If recipes do not know the input's type and the format declares
-/// types, a recipe must replace it and the model must not have scales of it. Throws
-/// UnsupportedError otherwise.
+/// declares. `format` may be null. A type that recipes do not know is copied only if the format
+/// declares no types. Otherwise a recipe must replace it, and the model must not have scales of it.
+/// Throws UnsupportedError if that is not so.
 std::string cache_type_of_output(const ModelFolder& model, const CacheScales& found,
                                  const TransformOptions& options, const CheckpointFormat* format,
                                  const std::optional<Declared>& declared);

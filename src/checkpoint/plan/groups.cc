@@ -141,8 +141,8 @@ class Grouper {
     if (!largest || scale.multiplier > largest->multiplier) largest = scale;
   }
 
-  /// Gives units that are encoded with copied weights the global scale of those weights, if it is
-  /// large enough. All units of the group get one input scale.
+  /// Gives encoded units the global scale of copied weights in their group, if it is large enough.
+  /// All units of the group get one input scale.
   void share_moved(Group& group) {
     std::optional<GlobalScale> global, input;
     bool encodes = false, differ = false;
@@ -241,9 +241,9 @@ class Grouper {
                                            lost.size() > 1 ? ", ..." : ""));
   }
 
-  /// Gives an expert without an amax the largest of the same projections in its layer's other
-  /// experts, since calibration data may not reach every expert. Warns of modules that still have
-  /// none.
+  /// Gives an expert without an amax the largest one of its layer's other experts, for each
+  /// projection. Calibration data may not reach every expert. Warns of modules that still have no
+  /// amax.
   void fill_experts() {
     std::map<std::string, float> largest;
     const auto kind_of = [&](const Group& group) {

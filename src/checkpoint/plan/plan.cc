@@ -109,7 +109,7 @@ class Planner {
     plan_.warnings.insert(plan_.warnings.end(), lines.begin(), lines.end());
   }
 
-  /// config.json has priority, but it declares no cache other than FP8.
+  /// Takes config.json's declaration first. It declares no cache but FP8; hf_quant_config may.
   void take_declared() {
     declared_ = model_.declared ? model_.declared : model_.hf_declared;
     if (!declared_) return;
@@ -184,7 +184,7 @@ class Planner {
            !stays_f32(t.name, config_.model_types) && !cache_scales_.find(t);
   }
 
-  /// Excludes experts of multi-token prediction, which stay MXFP4.
+  /// Reports whether this is a 4-bit expert of a decoder layer. MTP experts stay MXFP4.
   static bool is_native_expert(const LogicalTensor& t) {
     return t.is_four_bits() && !t.name.starts_with("mtp.");
   }

@@ -12,8 +12,8 @@ struct Unit;
 /// Returns a slice of all rows of all matrices of a weight.
 WeightSlice whole_weight(const LogicalTensor& t);
 
-/// Returns each matrix of a stack [E, N, K] as [K, N]. transformers stores the experts of GPT-OSS
-/// as [experts, in, out], and packs [experts, out, in].
+/// Returns each matrix of a stack [E, N, K] as [K, N]. The stacks of GPT-OSS in transformers are
+/// [experts, in, out], and their packed form is [experts, out, in].
 std::vector<WeightSlice> transposed_matrices(const LogicalTensor& t);
 
 /// Reports whether the format keeps the stacks of the model's family. NVFP4 stacks with a global

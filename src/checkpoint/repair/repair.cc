@@ -43,7 +43,7 @@ const Codes& need_source() {
       "scale-nan",     "global-scale-invalid", "far-from-source", "fused-globals-far"};
   return codes;
 }
-/// Returns the codes of files that are always rewritten.
+/// Returns the codes that rewriting the index and the configurations always repairs.
 const Codes& rewritten() {
   static const Codes codes = {
       "bad-index",        "no-index",          "index-missing-tensor",    "index-unlisted-tensor",

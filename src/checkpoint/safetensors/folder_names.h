@@ -25,8 +25,9 @@ inline constexpr const char* kSingleName = "model.safetensors";
 /// Reports whether the .safetensors files of a folder include kSingleName.
 bool is_whole_by_itself(const std::vector<std::string>& found);
 
-/// Returns the problem of a folder without an index whose file names have another count of shards
-/// ("-of-00003"), or an empty text. `found` is the sorted list of its .safetensors files.
+/// Returns an error text if a folder without an index does not have the number of shards in its
+/// file names ("-of-00003"), otherwise nothing. `found` is the sorted list of its .safetensors
+/// files.
 std::string lost_shards(const std::filesystem::path& folder, const std::vector<std::string>& found);
 
 }  // namespace nvfp4::checkpoint

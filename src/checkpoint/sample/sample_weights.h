@@ -9,7 +9,7 @@ namespace nvfp4::checkpoint {
 
 /// Synthetic weights that quantize like trained ones: Student-t with five degrees of freedom, times
 /// a lognormal factor for each row and each column. Every element is a pure function of (seed,
-/// tensor name, index), so chunks can be filled in any order and on any thread.
+/// tensor name, index). Chunks can be filled in any order and on any thread.
 class SampleWeights {
  public:
   /// `sigma` is the standard deviation before the row and column factors.

@@ -13,7 +13,7 @@ namespace nvfp4::checkpoint {
 /// Adds the adapters, each "folder" or "folder=weight", to the weights of the model in their order.
 /// It fills LogicalTensor::added and ModelFolder::merged. Throws IoError and FormatError. Throws
 /// ValueError for an adapter of another model. Throws UnsupportedError for anything but plain LoRA
-/// (DoRA, biases, fully trained modules, embeddings) and for weights that have four bits.
+/// (such as DoRA, biases, fully trained modules, embeddings) and for weights that have four bits.
 void add_adapters(ModelFolder& model, const std::vector<std::string>& adapters);
 
 }  // namespace nvfp4::checkpoint

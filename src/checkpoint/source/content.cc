@@ -29,8 +29,7 @@ std::uint64_t add_tensor(const auto& t, std::uint64_t begin, const std::string& 
   return fingerprint(sample, hash);
 }
 
-/// Returns the hash of a file. `samples` has one text for each tensor; it is empty if the file is
-/// absent.
+/// Returns the hash of a file. `samples` has one text for each tensor, or is empty.
 std::uint64_t content_of(const TensorFile& file, std::uint64_t hash,
                          const std::vector<std::string>& samples) {
   hash = start_of(file.file_bytes(), file.metadata(), hash);

@@ -203,8 +203,7 @@ void check_scales_are_there(const ModelFolder& model) {
   require_fp8_scales(model.tensors, {}, declared);
 }
 
-/// Reports whether the file is a shard of a larger model, by an index in its folder or by its own
-/// name.
+/// Reports whether an index in the folder, or the file's own name, makes it one of several shards.
 bool is_one_of_several(const fs::path& root, const std::string& name) {
   if (shard_count_of(name) > 1) return true;
   for (const auto& entry : fs::directory_iterator(root)) {

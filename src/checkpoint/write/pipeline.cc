@@ -23,8 +23,8 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// The input of a window. It is measured and, unless a device stores it, read again from the page
-/// cache.
+/// Size of a window's input. It is measured and, unless a device stores it, read again from the
+/// page cache.
 constexpr std::uint64_t kWindowBytes = 100 << 20;
 /// The largest number of tensors in a window. Tensors may be small, and each takes some hundred
 /// bytes.
@@ -52,7 +52,7 @@ class Pipeline {
     ahead_.emplace(plan_, done_);
     std::future<void> committing;
     std::unique_ptr<ShardWriter> writer;
-    // The next shard is opened in the background: some file systems take a tenth of a second to
+    // The next shard is opened in the background. Some file systems take a tenth of a second to
     // reserve a gigabyte.
     std::future<std::unique_ptr<ShardWriter>> opening;
     const auto open_next = [&](std::size_t shard) {
@@ -273,8 +273,8 @@ class Pipeline {
     progress_.finish(task.tensor, task.bytes);
   }
 
-  /// Sets the global scales of the groups that this window is the first to need, from the amaxes of
-  /// all their members.
+  /// Sets the global scales of the groups that this window needs first, from the amaxes of all
+  /// their members.
   void set_globals(const Window& window) {
     std::vector<GroupAmax> amax_of;  // in the order of the tasks
     for (std::size_t i = 0; i < window.measure.size(); ++i) {
