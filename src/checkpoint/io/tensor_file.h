@@ -27,7 +27,8 @@ class TensorSource {
   virtual const safetensors::TensorInfo* find(std::string_view name) const = 0;
   virtual void read(const safetensors::TensorInfo& tensor, std::uint64_t offset,
                     std::span<std::byte> out) const = 0;
-  /// Announces that these bytes of the tensor are read soon. This is only a hint. Thread-safe.
+  /// Announces that these bytes, which are inside the tensor, are read soon. It is only a hint.
+  /// Thread-safe.
   virtual void will_read(const safetensors::TensorInfo& tensor, std::uint64_t offset,
                          std::uint64_t bytes) const = 0;
   /// Returns the tensor's bytes in a memory map, or nothing if the file does not store them that

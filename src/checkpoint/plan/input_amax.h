@@ -10,8 +10,7 @@
 
 namespace nvfp4::checkpoint {
 
-/// Calibrated activation amaxes: a JSON object from a module name, a glob or "re:…" to a number >
-/// 0.
+/// Calibrated activation amaxes: a JSON object from a name, a glob or "re:…" to a positive number.
 class InputAmax {
  public:
   InputAmax() = default;

@@ -30,7 +30,7 @@ namespace {
 using Task = TransformOptions::Task;
 using safetensors::TensorInfo;
 
-/// The longest name that is accepted. The time of a pattern can grow with its square.
+/// The limit of a name; no model has longer ones. A pattern's time can grow with its square.
 constexpr std::size_t kMaxNameBytes = 1024;
 
 class Planner {
