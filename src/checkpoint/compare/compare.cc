@@ -203,8 +203,7 @@ CompareReport compare_pairs(const CheckpointReader& checkpoint_a,
   });
 
   std::vector<Sums> totals(matched.pairs.size());
-  for (std::size_t i = 0; i < chunks.size();
-       ++i) {  // in order, so that the sums do not depend on threads
+  for (std::size_t i = 0; i < chunks.size(); ++i) {  // in order: sums do not depend on threads
     Sums& total = totals[chunks[i].pair];
     total.squared_error += parts[i].squared_error;
     total.squared_norm += parts[i].squared_norm;

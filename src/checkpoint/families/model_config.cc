@@ -10,8 +10,7 @@ namespace nvfp4::checkpoint {
 namespace {
 
 constexpr const char* kKey = "quantization_config";
-constexpr const char* kThinker =
-    "thinker_config";  ///< configuration of a multimodal model inside another one
+constexpr const char* kThinker = "thinker_config";  ///< a multimodal model in another one
 
 /// Calls visit(members) for the outermost object, then for the parts of a multimodal model.
 template <class Visit>

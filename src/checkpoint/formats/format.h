@@ -62,7 +62,7 @@ struct ConfigFacts {
 };
 
 struct ModelConfig;
-/// Returns why loaders cannot read a module quantized, or "" if they can.
+/// A function that returns why loaders cannot read a module quantized, or "" if they can.
 using KeptReason = std::function<std::string(const std::string& module)>;
 
 /// The suffixes of the scales of an attention's cache, which follow the name of the attention.
@@ -125,7 +125,7 @@ struct CheckpointFormat {
   /// The names of the cache's scales. Null: the format has none.
   const CacheScaleNames* cache_scales = nullptr;
   /// Returns what the tensor belongs to, for the message, if the format cannot hold it. With
-  /// `--allow drop` such a tensor is skipped, otherwise it is an error. "": the format can hold it.
+  /// `--drop` such a tensor is skipped, otherwise it is an error. "": the format can hold it.
   /// Null: the format can hold every tensor.
   std::string_view (*left_out)(std::string_view tensor, const ModelConfig& config) = nullptr;
   /// Returns the function that gives the reason why loaders cannot read a module quantized. It
@@ -137,7 +137,7 @@ struct CheckpointFormat {
   std::string_view single_file = {};
   /// File extension of the output if it is one file and not a folder.
   std::string_view extension = {};
-  /// Number of columns that a weight must have a multiple of.
+  /// The number of columns of a weight must be a multiple of this.
   std::int64_t columns = kBlock;
   /// Makes the writer of an output that is one file of another kind. Null: safetensors.
   MakeContainer container = nullptr;

@@ -129,8 +129,7 @@ std::optional<Defect> find_unread_weight(const TensorTable& table, const StoredT
   if ((is_plain_float(dtype) && !correction) || is_known_other(t)) return {};
   if (t.file->container() != "safetensors" || t.info->bytes == 0) return {};
   if (auto found = named_form(table, t)) return found;
-  if (last.find("scale") != last.npos)
-    return {};  // scales without codes have an error of their own
+  if (last.find("scale") != last.npos) return {};  // such scales have their own error
   const bool is_matrix = t.info->shape.size() >= 2;
   if (is_matrix)
     if (const StoredTensor scales = scales_beside(table, name))

@@ -106,8 +106,7 @@ class ConfigMaker {
     const Value* value = find(key);
     if (value == nullptr) return nullptr;
     Json json = json_of(*value);
-    constexpr double kMost =
-        0xFFFFFFFF;  // limit of integers, so that sums of a few do not overflow
+    constexpr double kMost = 0xFFFFFFFF;  // limit of integers: sums do not overflow
     if (json.is_number() && std::isfinite(json.get<double>()) &&
         (json.is_number_float() || std::abs(json.get<double>()) <= kMost))
       return json;

@@ -18,8 +18,8 @@ using ReadAt = std::function<void(std::uint64_t offset, std::span<std::byte> out
 /// Limits above those of real files. Larger values are rejected before memory is allocated for
 /// them.
 inline constexpr std::uint64_t kMaxHeaderBytes = std::uint64_t{1} << 30;
-inline constexpr std::uint64_t kMaxTextBytes = std::uint64_t{64}
-                                               << 20;  ///< also the limit for all texts together
+/// Limit of one text, and of all texts together.
+inline constexpr std::uint64_t kMaxTextBytes = std::uint64_t{64} << 20;
 inline constexpr std::uint64_t kMaxKeyBytes = 65535;
 inline constexpr std::uint64_t kMaxNameBytes = 1024;
 inline constexpr std::uint64_t kMaxEntries = 1 << 16, kMaxTensors = 1 << 22;

@@ -114,8 +114,7 @@ class Expression::Compiled {
  public:
   Compiled(const std::string& text, Extent extent)
       : anchor(extent == Extent::whole ? RE2::ANCHOR_BOTH : RE2::ANCHOR_START), extent_(extent) {
-    auto code =
-        std::make_unique<const Code>(compile(text, extent));  // throws for an invalid expression
+    auto code = std::make_unique<const Code>(compile(text, extent));  // throws if it is invalid
     linear = compile_linear(text);
     if (linear == nullptr) code_ = std::move(code);
   }

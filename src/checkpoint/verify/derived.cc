@@ -11,9 +11,8 @@ namespace {
 
 /// A buffer that older versions of transformers saved and that the configuration determines.
 struct Buffer {
-  std::string_view name;  ///< last components of the name
-  std::size_t dimensions =
-      0;  ///< number of dimensions, if it distinguishes a buffer from a weight; 0: any
+  std::string_view name;       ///< last components of the name
+  std::size_t dimensions = 0;  ///< rank that tells a buffer from a weight; 0: any
 };
 constexpr Buffer kBuffers[] = {
     {"inv_freq"},

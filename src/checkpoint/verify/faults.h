@@ -11,8 +11,7 @@ namespace nvfp4::checkpoint {
 struct UseOfValues {
   bool force = false;    ///< faulty values are used as they are
   bool inputs = false;   ///< input scales are used
-  bool caches = false;   ///< the output declares a quantized cache of keys and values, whatever the
-                         ///< source does
+  bool caches = false;   ///< the output declares a quantized cache, whatever the source does
   bool globals = false;  ///< NVFP4 weights keep their global scales
   bool ignores = false;  ///< --ignore can leave weights out
 };

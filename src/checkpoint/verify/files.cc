@@ -191,8 +191,7 @@ class Opener {
     }
     for (const auto& [tensor, file] : index.weight_map) {
       const StoredTensor found = subject_.table.find(tensor);
-      if (!std::ranges::binary_search(subject_.file_names, file))
-        continue;  // the file has its own finding
+      if (!std::ranges::binary_search(subject_.file_names, file)) continue;  // has its own finding
       if (!found || found.file->path().filename() != file)
         findings_.add("index-missing-tensor", tensor,
                       fmt::format("{}: tensor '{}' is not there, where the index says it is", file,

@@ -292,8 +292,8 @@ void Findings::add(std::string_view code, std::string tensor, std::string text,
 void Findings::add_for(std::string_view loader, Verdict verdict, std::string_view code,
                        std::string tensor, std::string text) {
   if (!loader_.empty() && loader != loader_) return;
-  if (loader_
-          .empty()) {  // only the verdict is reported, since many tensors may have the same limit
+  // Only the verdict is reported, since many tensors may have the same limit.
+  if (loader_.empty()) {
     const auto known = std::ranges::find_if(
         limits_, [&](const Limit& l) { return l.loader == loader && l.verdict == verdict; });
     if (known != limits_.end()) {

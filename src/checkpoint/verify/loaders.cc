@@ -17,8 +17,8 @@ struct Loader {
   std::string_view name;
   std::int64_t columns = kBlock;         ///< K must be a multiple of this
   std::int64_t expert_columns = kBlock;  ///< K of experts must be a multiple of this
-  std::string_view no_prediction_of =
-      {};  ///< format whose layers for multi-token prediction must not be quantized
+  /// The format whose layers for multi-token prediction must not be quantized.
+  std::string_view no_prediction_of = {};
 };
 
 constexpr Loader kLoaders[] = {

@@ -68,8 +68,7 @@ Counts count(const LogicalTensor& t, const Chunk& chunk) {
     t.read_blocks(chunk.begin, codes, scales);
     counts.zero = blocks_with_codes(codes, scales, true);
     if (tiny)
-      counts.positive =
-          blocks_with_codes(codes, scales, false);  // over zeros these scales do no harm
+      counts.positive = blocks_with_codes(codes, scales, false);  // over zeros they are harmless
   }
   return counts;
 }

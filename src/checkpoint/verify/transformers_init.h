@@ -2,9 +2,9 @@
 
 #include <string_view>
 
-/// For each type in transformers 5.23: the linear layers whose weight `_init_weights` reads.
-/// compressed-tensors 0.20 removes that weight before, so loading stops. Source: loading, and
-/// tools/transformers_init.py.
+/// The linear layers whose weight `_init_weights` reads, for each type in transformers 5.23.
+/// compressed-tensors 0.20 removes that weight before, so loading stops. Source: loading models,
+/// and tools/transformers_init.py.
 namespace nvfp4::checkpoint {
 
 struct LayersOfType {

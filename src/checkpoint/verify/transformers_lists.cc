@@ -102,8 +102,7 @@ class ListsCheck {
   void look_at_quantized(const std::string& module) {
     quantized_.push_back(module);
     std::string name = names_.name_of(module);
-    if (name == module)
-      return;  // "excluded-quantized" and "not-in-quantized-layers" cover all loaders
+    if (name == module) return;  // "excluded-quantized", "not-in-quantized-layers" cover it
     if (ignore_.matches(name) || !target_.matches(name)) left_.push_back({module, std::move(name)});
   }
 
