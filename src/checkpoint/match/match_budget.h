@@ -31,8 +31,8 @@ class MatchBudget {
   std::atomic<std::int64_t> left_;
 };
 
-/// A clock for RE2. If RE2 rebuilds its automaton at every byte, a match takes a thousand times as
-/// long, and RE2 does not report it.
+/// A clock for RE2, which may rebuild its automaton at every byte of a name without a report. Then
+/// a match takes a thousand times as long.
 class ComputedTime {
  public:
   ComputedTime() : begin_(now()) {}
