@@ -9,8 +9,8 @@ namespace {
 
 using enum Severity;
 
-// The columns are code, severity, meaning, effect in a loader, and fix. docs/verify.md has the same
-// table.
+// The columns are code, severity, meaning, effect in a loader, and fix. docs/verify.md lists the
+// first three.
 constexpr FindingKind kKinds[] = {
     // Files
     {"interrupted", error, "an interrupted run left the folder",
