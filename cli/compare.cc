@@ -9,7 +9,9 @@
 
 #include "command_line.h"
 #include "commands.h"
+#include "nvfp4/apart.h"
 #include "nvfp4/checkpoint.h"
+#include "nvfp4/options_error.h"
 #include "nvfp4/report.h"
 #include "report_file.h"
 #include "terminal.h"
@@ -101,6 +103,17 @@ std::string text(const CompareReport& report, const CompareArguments& arguments)
   return out + '\n' + totals.text();
 }
 
+void require_page_apart(const CompareArguments& arguments, const ReportFile& page) try {
+  require_apart({{"A", arguments.a},
+                 {"B", arguments.b},
+                 {"--against", arguments.against},
+                 {"--run", arguments.run},
+                 {"--statistics", arguments.statistics}},
+                {{"--html", page.file()}});
+} catch (const OptionsError& e) {
+  throw UsageError(e.what(), e.code);
+}
+
 void check(const CompareArguments& arguments) {
   arguments.share.work();
   for (const auto& [option, value] : {std::pair{"--against", &arguments.against},
@@ -113,11 +126,8 @@ void check(const CompareArguments& arguments) {
 void run(const CompareArguments& arguments) {
   const SharedWork work = arguments.share.work();
   std::optional<ReportFile> file;
-  if (!arguments.html.empty()) {
-    std::vector inputs{arguments.a, arguments.b};
-    if (!arguments.against.empty()) inputs.push_back(arguments.against);
-    file.emplace("--html", arguments.html, std::move(inputs));
-  }
+  if (!arguments.html.empty())
+    require_page_apart(arguments, file.emplace("--html", arguments.html));
   const Shared<CompareReport> shared = [&] {
     ProgressBar progress("compare", arguments.quiet);
     return compare_share(arguments.a, arguments.b, work, progress.callback());

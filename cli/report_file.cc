@@ -57,13 +57,7 @@ void write_all(const std::string& option, int fd, const fs::path& path, std::str
 
 }  // namespace
 
-void ReportFile::refuse(const fs::path& path, const std::string& why) const {
-  throw CLI::ValidationError(option_, fmt::format("'{}' {}", path.string(), why));
-}
-
-ReportFile::ReportFile(std::string option, const fs::path& path,
-                       const std::vector<fs::path>& inputs,
-                       const std::optional<fs::path>& also_read)
+ReportFile::ReportFile(std::string option, const fs::path& path)
     : option_(std::move(option)), path_(fs::absolute(path)) {
   std::error_code error;
   for (int links = 0; descriptor_ < 0; ++links) {
@@ -74,15 +68,8 @@ ReportFile::ReportFile(std::string option, const fs::path& path,
       throw IoError(fmt::format("{}: too many links: '{}'", option_, path.string()));
     path_ = path_.parent_path() / fs::read_symlink(path_);
   }
-  if (fs::is_directory(path_, error) || !path_.has_filename()) refuse(path, "is a folder");
-  const fs::path real = fs::weakly_canonical(path_, error);
-  for (const fs::path& folder : inputs) {
-    const fs::path input = fs::weakly_canonical(folder, error);
-    if (std::mismatch(input.begin(), input.end(), real.begin(), real.end()).first == input.end())
-      refuse(path, "is in the input, which is never changed");
-  }
-  if (also_read && fs::equivalent(path_, *also_read, error))
-    refuse(path, "is the file of --input-amax");
+  if (fs::is_directory(path_, error) || !path_.has_filename())
+    throw CLI::ValidationError(option_, fmt::format("'{}' is a folder", path.string()));
   const fs::path folder = path_.parent_path();
   if (!fs::is_directory(folder, error))
     throw IoError(fmt::format("{}: there is no folder '{}'", option_, folder.string()),

@@ -23,8 +23,7 @@ struct SelftestArguments {
 
 void run(SelftestArguments& arguments) {
   std::optional<ReportFile> file;
-  if (!arguments.out.empty())
-    file.emplace("--out", arguments.out, std::vector<std::filesystem::path>{});
+  if (!arguments.out.empty()) file.emplace("--out", arguments.out);
   SelftestOptions& o = arguments.options;
   if (!arguments.device.empty()) o.device = device_from_name(arguments.device);
   o.rates = !arguments.no_rates;

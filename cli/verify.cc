@@ -132,6 +132,7 @@ void add_verify(CLI::App& app) {
   line.model("PATH", o.path);
   line.model("--source", o.source);
   line.option("--for", o.loader);
+  line.flag("--full", o.full);
   line.number("--top", arguments->top, 0, 1'000'000'000);
   line.flag("--json", arguments->json);
   add_share_options(line, arguments->share);

@@ -2,7 +2,6 @@
 
 #include <optional>
 #include <string_view>
-#include <vector>
 
 #include "command_line.h"
 #include "interrupt.h"
@@ -34,8 +33,7 @@ template <class Options>
 QuantizeReport run_reported(std::string_view verb, bool one_file, Options& options,
                             const RunArguments& arguments, QuantizeReport (*work)(const Options&)) {
   std::optional<ReportFile> file;
-  if (!arguments.report.empty())
-    file.emplace("--report", arguments.report, std::vector{options.input}, options.input_amax);
+  if (!arguments.report.empty()) options.report = file.emplace("--report", arguments.report).file();
   QuantizeReport report = run_writing(verb, one_file, options, arguments, work);
   if (file) file->write(to_json(report) + "\n");
   print_warnings(report);

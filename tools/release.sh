@@ -66,7 +66,7 @@ stage() {
   cp LICENSE CHANGELOG.md "$folder/share/doc/nvfp4/"
   # Whose code is linked in, with its terms.
   for package in libfmt-dev libhwy-dev libpcre2-dev libre2-dev libyaml-cpp-dev libeigen3-dev nlohmann-json3-dev \
-    libcli11-dev "$@"; do
+    libcli11-dev libxxhash-dev "$@"; do
     cp -L "/usr/share/doc/$package/copyright" "$folder/share/doc/nvfp4/$package.copyright"
   done
 }

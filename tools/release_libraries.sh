@@ -82,7 +82,7 @@ if [[ -n $cross ]]; then
   mkdir -p "$folder/include" "$folder/cmake"
   # Headers alone are the same for every machine.
   cp -r fmtlib/include/fmt re2/re2 yaml-cpp/include/yaml-cpp pcre2/src/pcre2.h /usr/include/nlohmann /usr/include/CLI \
-    /usr/include/eigen3 "$folder/include/"
+    /usr/include/eigen3 /usr/include/xxhash.h "$folder/include/"
   mkdir "$folder/include/hwy"
   (cd highway && find hwy -name '*.h' -exec cp --parents {} "$folder/include/" \;)
   cmake_file fmt "$(version_of libfmt-dev | sed 's/[+-].*//')" fmt::fmt libfmt.a

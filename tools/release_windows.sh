@@ -16,7 +16,7 @@ mkdir -p "$place/$name/licences"
 x86_64-w64-mingw32-strip -o "$place/$name/nvfp4.exe" build/windows/nvfp4.exe
 cp LICENSE CHANGELOG.md "$place/$name"
 for package in g++-mingw-w64-x86-64-posix mingw-w64-x86-64-dev libfmt-dev libhwy-dev libpcre2-dev libre2-dev \
-  libyaml-cpp-dev libeigen3-dev nlohmann-json3-dev libcli11-dev; do
+  libyaml-cpp-dev libeigen3-dev nlohmann-json3-dev libcli11-dev libxxhash-dev; do
   cp -L "/usr/share/doc/$package/copyright" "$place/$name/licences/$package.txt"
 done
 python3 - "$place/$name" "$folder/$name.zip" <<'ZIP'

@@ -24,6 +24,7 @@ LINKED = [
     ("libeigen3-dev", "Eigen", "MPL-2.0"),
     ("nlohmann-json3-dev", "JSON for Modern C++", "MIT"),
     ("libcli11-dev", "CLI11", "BSD-3-Clause"),
+    ("libxxhash-dev", "xxHash", "BSD-2-Clause"),
     ("libstdc++-12-dev", "libstdc++", "GPL-3.0-or-later WITH GCC-exception-3.1"),
     ("libc6-dev", "glibc", "LGPL-2.1-or-later"),
 ]

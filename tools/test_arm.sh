@@ -11,7 +11,7 @@ tools/setup.sh tools/packages_arm.txt
 root=$PWD/build/arm64
 sysroot=$root/sysroot
 packages=(libhwy-dev libfmt-dev nlohmann-json3-dev libpcre2-dev libre2-dev libyaml-cpp-dev libcli11-dev
-  libgtest-dev libgmock-dev libeigen3-dev)
+  libgtest-dev libgmock-dev libeigen3-dev libxxhash-dev)
 
 # An apt of its own, for arm64 only: its lists and downloads never touch those of the system.
 apt_arm() {

@@ -7,7 +7,7 @@ set -euo pipefail
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
 cd "$(dirname "$0")/.."
 project=$PWD
-header_packages=(nlohmann-json3-dev libcli11-dev libeigen3-dev)
+header_packages=(nlohmann-json3-dev libcli11-dev libeigen3-dev libxxhash-dev)
 
 declare -A package=([fmtlib]=libfmt-dev [highway]=libhwy-dev [re2]=libre2-dev [yaml-cpp]=libyaml-cpp-dev)
 sources=(fmtlib highway re2 yaml-cpp)

@@ -31,8 +31,8 @@ struct RunOptions {
   std::optional<std::filesystem::path> input_amax{};
   /// `resume` continues an interrupted run with the same options and input. If `output` is complete
   /// and has these options and input, nothing is done; if it is missing or empty, the run starts.
-  /// `overwrite` removes weights, index and configs of the model in `output`; files that are not
-  /// part of a model stay. Without both, `output` must be missing or empty.
+  /// `overwrite` removes the files of `output` that its nvfp4.files.json lists. Others stay, and
+  /// one that a loader would read is an IoError. Without both, `output` must be missing or empty.
   bool resume = false, overwrite = false, dry_run = false;
   std::string backend{};         ///< backend of the CPU
   Device device{};               ///< device of the encoder; the output is the same on each
@@ -42,12 +42,9 @@ struct RunOptions {
   /// does nothing else and would otherwise wait for the release at its end.
   bool release_device = false;
   std::function<void(const Progress&)> progress{};  ///< called from any thread, one at a time
+  /// A file that the caller writes after the run: it must be apart from all that the run uses.
+  std::filesystem::path report{};
 };
-
-/// Checks the options before a run. Throws ValueError for a missing input or output, for one inside
-/// the other, and for resume together with overwrite. Throws UnsupportedError for an output in a
-/// store, such as s3://bucket/model; IoError if the paths cannot be examined.
-void check_options(const RunOptions& options);
 
 /// Throws UnsupportedError for an address such as "s3://bucket/model", also as Python's pathlib
 /// changes it: "s3:/bucket/model". It would otherwise name a folder "s3:" of this machine.

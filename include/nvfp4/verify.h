@@ -70,6 +70,8 @@ struct VerifyOptions {
   std::optional<std::filesystem::path> source;  ///< original checkpoint
   std::string loader;  ///< "": faults of the files, and each loader's verdict
   std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
+  /// If true, every file that the folder's nvfp4.files.json lists is read and its hash compared.
+  bool full = false;
 };
 
 /// The result of verify_checkpoint().
@@ -89,7 +91,7 @@ struct VerifyReport {
 
 /// Checks files, index, configs, shapes, dtypes, every scale and every FP8 code; with a source,
 /// every weight. Uses bounded memory. Throws IoError if the path cannot be read at all, ValueError
-/// for an unknown loader. Everything else is a finding.
+/// for an unknown loader, UnsupportedError for `full` without a list. Everything else is a finding.
 VerifyReport verify_checkpoint(const VerifyOptions& options);
 /// Returns the report as one JSON object, for --json.
 std::string to_json(const VerifyReport& report);

@@ -42,7 +42,7 @@ class Nvfp4(ConanFile):
 
     def system_requirements(self):
         Apt(self).check(["libhwy-dev", "libfmt-dev", "nlohmann-json3-dev", "libpcre2-dev", "libre2-dev",
-                         "libyaml-cpp-dev", "libeigen3-dev", "libcli11-dev"])
+                         "libyaml-cpp-dev", "libeigen3-dev", "libcli11-dev", "libxxhash-dev"])
 
     def generate(self):
         toolchain = CMakeToolchain(self)

@@ -193,7 +193,7 @@ def repair(path: Path, output: Path, *, source: Optional[Path] = None, scales: s
            resume: bool = False, overwrite: bool = False, dry_run: bool = False, backend: str = "",
            device: str = "cpu",
            progress: Optional[Progress] = None) -> Report: ...
-def verify(path: Path, *, source: Optional[Path] = None, loader: str = "",
+def verify(path: Path, *, source: Optional[Path] = None, loader: str = "", full: bool = False,
            rank: Optional[int] = None, ranks: Union[int, str] = 1, parts: Optional[Path] = None,
            progress: Optional[Progress] = None) -> Report: ...
 def inspect(path: Path, *, tensor: Optional[str] = None, histograms: bool = True,

@@ -41,6 +41,12 @@ def _path(name, given):
     return path
 
 
+def require_apart(reads, writes):
+    """Raises InvalidValueError if a path in `writes` {name: path or None} lies where something is read or written."""
+    given = lambda paths: [(name, os.fspath(path)) for name, path in paths.items() if path is not None]
+    _core.require_apart(given(reads), given(writes))
+
+
 def _documented(command):
     """Puts the texts of the command's arguments in the place of {arguments}."""
 
@@ -183,7 +189,7 @@ def repair(path, output, *, source=None, scales="linear", nibbles="low", input_a
 
 
 @_documented("verify")
-def verify(path, *, source=None, loader="", rank=None, ranks=1, parts=None, progress=None):
+def verify(path, *, source=None, loader="", full=False, rank=None, ranks=1, parts=None, progress=None):
     """Finds faults of a quantized checkpoint; docs/verify.md lists the kinds of findings.
 
     {arguments}

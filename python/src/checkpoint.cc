@@ -12,6 +12,7 @@
 #include "checkpoint/match/entry_list.h"
 #include "interruptible.h"
 #include "keywords.h"
+#include "nvfp4/apart.h"
 #include "nvfp4/convert.h"
 #include "nvfp4/error.h"
 #include "nvfp4/hub.h"
@@ -125,6 +126,7 @@ std::string verify_json(const nb::dict& given) {
   words.take("path", options.path);
   words.take("source", options.source);
   words.take("loader", options.loader);
+  words.take("full", options.full);
   SharedWork shared;
   take_rank(words, given, shared);
   words.take("parts", shared.parts);
@@ -138,20 +140,6 @@ std::string inspect_json(const nb::dict& given) {
   words.take("tensor", options.tensor);
   words.take("histograms", options.histograms);
   return report_of(given, options, inspect_checkpoint);
-}
-
-/// Throws if the file is inside an input, since inputs are never changed. It is called before the
-/// run rather than after an hour.
-void require_outside(const fs::path& html, std::initializer_list<fs::path> inputs) {
-  const fs::path real = fs::weakly_canonical(fs::absolute(html));
-  if (fs::is_directory(real)) throw ValueError("html = '" + html.string() + "' is a folder");
-  if (!fs::is_directory(real.parent_path()))
-    throw IoError("html = '" + html.string() + "': there is no such folder", ErrorCode::not_found);
-  for (const fs::path& given : inputs) {
-    const fs::path input = fs::weakly_canonical(given);
-    if (std::mismatch(input.begin(), input.end(), real.begin(), real.end()).first == input.end())
-      throw ValueError("html = '" + html.string() + "' is in an input, which is never changed");
-  }
 }
 
 struct CompareOptions {
@@ -173,7 +161,17 @@ std::string compare_json(const nb::dict& given) {
   take_rank(words, given, shared);
   words.take("parts", shared.parts);
   return report_of(given, options, [&](const CompareOptions& o) {
-    if (o.html) require_outside(*o.html, {o.a, o.b, o.against.value_or(o.b)});
+    require_apart({{"a", o.a},
+                   {"b", o.b},
+                   {"against", o.against.value_or("")},
+                   {"run", o.run.value_or("")},
+                   {"statistics", o.statistics.value_or("")}},
+                  {{"html", o.html.value_or("")}});
+    if (o.html && fs::is_directory(*o.html))
+      throw ValueError("html = '" + o.html->string() + "' is a folder");
+    if (o.html && !fs::is_directory(fs::absolute(*o.html).parent_path()))
+      throw IoError("html = '" + o.html->string() + "': there is no such folder",
+                    ErrorCode::not_found);
     if (!o.html && (o.against || o.run || o.statistics))
       throw ValueError("against, run and statistics are for the page, which html writes");
     Shared<CompareReport> report = compare_share(o.a, o.b, shared, o.progress);
@@ -252,6 +250,17 @@ void bind_checkpoint(nb::module_& m) {
       .def(nb::init<std::vector<std::string>, std::string>(), "entries"_a, "file"_a, Unlocked())
       .def("first", &OwnedEntryList::first, "module"_a, Unlocked(),
            "The number of the first entry that is meant for a module, or None.");
+  m.def("list_files", &list_files, "folder"_a);
+  m.def(
+      "require_apart",
+      [](const std::vector<std::pair<std::string, fs::path>>& reads,
+         const std::vector<std::pair<std::string, fs::path>>& writes) {
+        std::vector<UsedPath> lists[2];
+        for (const auto& [name, path] : reads) lists[0].push_back({name, path});
+        for (const auto& [name, path] : writes) lists[1].push_back({name, path});
+        require_apart(std::move(lists[0]), std::move(lists[1]));
+      },
+      "reads"_a, "writes"_a);
   m.def("commands", &command_list);
   m.def(
       "rank_from_text",

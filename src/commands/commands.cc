@@ -296,6 +296,9 @@ Command verify_command() {
                       "the original checkpoint; every weight is compared with it"),
                in_python("loader",  // "for" is a word of Python
                          option("--for", "LOADER", "", std::move(text), std::move(loaders))),
+               flag("--full",
+                    "compare every byte with the hashes in nvfp4.files.json, which nvfp4 "
+                    "writes beside a model"),
                top("3", "how many findings of a kind to show"), json("print everything as JSON")},
               shared_work_options(),
               {threads_option(), quiet("no progress")}}),

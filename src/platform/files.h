@@ -35,7 +35,7 @@ enum class Open {
   read,           ///< a file, or anything else that can be read
   read_promptly,  ///< the same; opening a pipe does not wait for a writer
   folder,
-  create,  ///< a new file to write; neither a file nor a link may exist
+  create,  ///< a new file to write and read; neither a file nor a link may exist
   append,  ///< an existing file to append to: a pipe, a terminal
   sync,    ///< a file that is only synced
   lock,    ///< a lock file, created if missing, never through a link

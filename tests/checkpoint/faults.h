@@ -149,6 +149,12 @@ inline const std::map<std::string, Plant>& plants() {
          fs::remove(b.output / "model.safetensors.index.json");
          fs::remove(b.output / "model-00002-of-00003.safetensors");
        }},
+      {"changed-file",
+       [](Bed& b) {
+         std::string text = read_text(b.output / "config.json");
+         write_text(b.output / "config.json", text + " ");
+         b.options.full = true;
+       }},
       {"missing-layers", edit([](LoadedFolder& f) { f.config["num_hidden_layers"] = 3; })},
       {"missing-linear", edit([](LoadedFolder& f) { f.remove_module(kUp); })},
       {"missing-expert",

@@ -17,7 +17,7 @@ const char* kSecond = "model-00002-of-00003.safetensors";
 TEST(ModelFolder, NamesShardsAndOtherFiles) {
   const TempDir dir;
   write_tiny_llama(dir / "in");
-  write_text(dir / "in" / ".nvfp4.finished.json", "not of the model");
+  write_text(dir / "in" / "nvfp4.files.json", "not of the model");
   const ModelFolder model = open_model_folder(dir / "in");
   EXPECT_EQ(model.file_names.size(), 3u);
   EXPECT_EQ(model.index_name, "model.safetensors.index.json");

@@ -99,7 +99,7 @@ TEST(QuantizeCheckpoint, TheFolderIsWhole) {
   EXPECT_EQ(names, (Names{"README.md", "assets/LICENSE", "config.json", "hf_quant_config.json",
                           "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
                           "model-00003-of-00003.safetensors", "model.safetensors.index.json",
-                          "modeling_llama.py", "tokenizer.json"}));
+                          "modeling_llama.py", "nvfp4.files.json", "tokenizer.json"}));
   for (const char* name : {"assets/LICENSE", "modeling_llama.py", "tokenizer.json"})
     EXPECT_EQ(after.at(name), before.at(name));
 
@@ -379,7 +379,8 @@ TEST(QuantizeCheckpoint, OneFileByItself) {
   EXPECT_EQ(report.shards, 1);
   Names names;
   for (const auto& [name, content] : files_of(dir / "out")) names.push_back(name);
-  EXPECT_EQ(names, (Names{"README.md", "config.json", "hf_quant_config.json", "x.safetensors"}));
+  EXPECT_EQ(names, (Names{"README.md", "config.json", "hf_quant_config.json", "nvfp4.files.json",
+                          "x.safetensors"}));
   EXPECT_TRUE(Json::parse(read_text(dir / "out" / "config.json")).contains("quantization_config"));
 }
 

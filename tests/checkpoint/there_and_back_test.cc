@@ -21,6 +21,7 @@ Files model_files(const fs::path& path) {
   if (!fs::is_directory(path)) return {{"", read_text(path)}};
   Files files = files_of(path);
   files.erase("README.md");
+  files.erase("nvfp4.files.json");
   return files;
 }
 

@@ -31,7 +31,7 @@ class VerifyLoaders : public testing::Test {
     auto options = quantize_options(bed_.source, bed_.output);
     options.format = format;
     options.scheme = scheme;
-    options.overwrite = true;
+    std::filesystem::remove_all(options.output);
     quantize_checkpoint(options);
   }
   VerifyReport report(const std::string& loader = "") {

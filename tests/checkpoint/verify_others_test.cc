@@ -26,7 +26,7 @@ class VerifyOthers : public testing::Test {
                                     const std::string& format = "modelopt") {
     auto options = quantize_options(bed_.source, bed_.output);
     options.format = format;
-    options.overwrite = true;
+    std::filesystem::remove_all(options.output);
     quantize_checkpoint(options);
     bed_.edit(change);
     bed_.options.path = bed_.output;
@@ -200,7 +200,7 @@ TEST_F(VerifyOthers, WeightsThatAreAllZeroAreHealthyAsWeWriteThem) {
                 kLlamaConfig);
     auto options = quantize_options(dir_ / "zeros", bed_.output);
     options.format = format;
-    options.overwrite = true;
+    std::filesystem::remove_all(options.output);
     quantize_checkpoint(options);
     bed_.options.path = bed_.output;
     EXPECT_EQ(codes_of(verify_checkpoint(bed_.options)), Codes{"input-scale-default"});

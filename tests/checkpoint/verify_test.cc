@@ -124,7 +124,7 @@ TEST(Verify, StaysSilentOnWhatWeWrite) {
         auto options = quantize_options(dir / model, dir / "out");
         options.format = format;
         options.scheme = scheme;
-        options.overwrite = true;
+        fs::remove_all(options.output);
         quantize_checkpoint(options);
         VerifyOptions verify;
         verify.path = options.output;

@@ -48,7 +48,7 @@ TEST_F(VerifyWhole, ExpertLayersThatQuantizeWarnsAboutAreErrors) {
       auto options = quantize_options(dir_ / "deepseek", dir_ / "out");
       options.format = format;
       options.ignore = {kept};
-      options.overwrite = true;
+      std::filesystem::remove_all(options.output);
       const QuantizeReport written = quantize_checkpoint(options);
       for (const char* loader : {"", "vllm", "sglang", "tensorrt-llm"}) {
         const VerifyReport report = verify(options.output, loader);
@@ -78,7 +78,7 @@ TEST_F(VerifyWhole, LinearAttentionWhoseDecayIsKeptIsWhole) {
   for (const char* format : {"modelopt", "compressed-tensors"}) {
     auto options = quantize_options(dir_ / "in", dir_ / "out");
     options.format = format;
-    options.overwrite = true;
+    std::filesystem::remove_all(options.output);
     EXPECT_EQ(quantize_checkpoint(options).warnings, std::vector<std::string>()) << format;
     const VerifyReport report = verify(options.output);
     EXPECT_EQ(times(report, "fused-partly"), 0) << text_of(report);
@@ -86,6 +86,7 @@ TEST_F(VerifyWhole, LinearAttentionWhoseDecayIsKeptIsWhole) {
     EXPECT_NE(read_text(options.output / "config.json").find("linear_attn.in_proj_ba"),
               std::string::npos);
     options.include = {"*.in_proj_ba.weight"};
+    std::filesystem::remove_all(options.output);
     quantize_checkpoint(options);
     EXPECT_FALSE(verify(options.output).broken()) << format;
   }
@@ -255,8 +256,8 @@ TEST_F(VerifyWhole, ASourceHidesNoFinding) {
   };
   for (std::size_t i = 0; i < faults.size(); ++i) {
     auto options = quantize_options(dir_ / "in", dir_ / "out");
-    options.overwrite = true;
-    fs::remove_all(options.output);
+    std::filesystem::remove_all(options.output);
+    std::filesystem::remove_all(options.output);
     quantize_checkpoint(options);
     Bed bed{dir_ / "in", dir_ / "out", {}};
     faults[i](bed);

@@ -302,14 +302,14 @@ def test_nothing_but_statistics_is_replaced(model, text, tmp_path, capsys):
     (tmp_path / "notes").write_text("mine")
     (tmp_path / "folder").mkdir()
     kept = {file: file.read_bytes() for file in (model / "model.safetensors", model / "config.json", tmp_path / "notes")}
-    for out, says in ((model / "model.safetensors", "is in the model's folder"), (model / "new", "is in the model's folder"),
+    for out, says in ((model / "model.safetensors", "is inside model"), (model / "new", "is inside model"),
                       (tmp_path / "notes", "holds no statistics"), (tmp_path / "folder", "must be a regular file"),
                       (tmp_path / "notes" / "out", "cannot create a file")):
         words = [str(model), "--text", str(text), "--out", str(out), *(w for n, s in SIZES.items() for w in (f"--{n}", str(s)))]
         assert main(words) == 1
         err = capsys.readouterr().err
         assert says in err and "layers" not in err
-    with pytest.raises(nvfp4.InvalidValueError, match="is in the model's folder"):
+    with pytest.raises(nvfp4.InvalidValueError, match="is inside model"):
         calibrate(model, text, None, quantize=model / "new", **SIZES)
     stats = tmp_path / "stats"
     calibrate(model, text, stats, **SIZES)
@@ -317,8 +317,29 @@ def test_nothing_but_statistics_is_replaced(model, text, tmp_path, capsys):
     assert main(["--merge", str(stats), str(tmp_path / "none"), "--out", str(tmp_path / "sum")]) == 1
     assert capsys.readouterr().err.startswith(f"nvfp4.calibrate: {tmp_path / 'none'}: ")
     assert main(["--merge", str(stats), "--out", str(tmp_path / "notes")]) == 1
+    before = stats.read_bytes()
+    assert main(["--merge", str(stats), "--out", str(stats)]) == 1
+    assert "must be another" in capsys.readouterr().err and stats.read_bytes() == before
     assert {file: file.read_bytes() for file in kept} == kept
     assert not (model / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["stats.parts", "stats.parts.done"])
+def test_folders_of_others_are_not_removed(model, text, tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "mine").write_text("mine")
+    with pytest.raises(nvfp4.InvalidValueError, match="calibrate did not write it"):
+        calibrate(model, text, tmp_path / "stats", **SIZES)
+    assert (tmp_path / name / "mine").read_text() == "mine"
+
+
+def test_the_text_is_not_replaced(model, tmp_path):
+    text = tmp_path / "stats"
+    write_text_of_words(text)
+    before = text.read_bytes()
+    with pytest.raises(nvfp4.InvalidValueError, match="must be another"):
+        calibrate(model, text, text, **SIZES)
+    assert text.read_bytes() == before
 
 
 def test_a_model_whose_states_are_no_numbers_is_refused(text, tmp_path, capsys):

@@ -185,6 +185,14 @@ def test_the_page_of_compare_gets_a_section(at, tmp_path, capsys):
     assert other.read_text() == "<p>something else</p>"
 
 
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_what_is_read_is_not_replaced(at, capsys, option):
+    before = (at / "text").read_bytes()
+    assert main([str(at / "model"), "--text", str(at / "text"), option, str(at / "text"), "--device", "cpu"]) == 1
+    assert f"{option} {at / 'text'} is --text" in capsys.readouterr().err
+    assert (at / "text").read_bytes() == before
+
+
 def test_names_in_the_page_are_no_markup():
     from nvfp4.evaluate.page import section
 

@@ -17,6 +17,7 @@ import torch
 import nvfp4
 
 from .. import _core
+from .._checkpoint import require_apart
 from .._errors import FormatError, InvalidValueError
 from ..evaluate.devices import usable_device
 from ..evaluate.text import documents_of, loaded_tokenizer, windows_of
@@ -31,7 +32,7 @@ from .reading import give_back
 from .room import held, room_for, side_by_side, widest
 from .sensitivity import Sensitivity, default_tokens, groups_of, windows_of_few
 from .spool import Spool
-from .statistics import RANK_KEY, Statistics, require_apart, require_output
+from .statistics import RANK_KEY, Statistics, require_output
 
 __all__ = ["Calibration", "Statistics", "calibrate", "merge"]
 
@@ -277,9 +278,11 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
     if ranks > 1 and quantize:
         raise InvalidValueError(f"ranks = {ranks} and quantize: a layer is quantized by what all ranks saw; merge "
                                 f"their statistics first")
-    require_apart(quantize, model)
+    written = out and (out if ranks == 1 else file_of_rank(out, rank, ranks))
+    require_apart({"model": model, "text": text, "dataset": dataset},
+                  {"out": written, "quantize": quantize, "parts": f"{quantize or written}.parts"})
     if out:
-        require_output(out if ranks == 1 else file_of_rank(out, rank, ranks), model)
+        require_output(written)
     calibration = Calibration(model, dtype, device, gram_memory)
     documents = documents_of(text) if dataset is None else documents_of_dataset(dataset, column)
     tokens = windows_of(documents, dataset or text, loaded_tokenizer(model), windows, context)[:, :-1]
@@ -288,7 +291,7 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
         whole = sha256(tokens.numpy().tobytes()).hexdigest()
         metadata = {RANK_KEY: json.dumps(dict(rank=rank, ranks=ranks, tokens=whole))}
         tokens = of_rank(tokens, batch, rank, ranks)
-        out = file_of_rank(out, rank, ranks)
+        out = written
     progress(f"{len(calibration.blocks.names)} layers, {len(calibration.modules())} weights, {tokens.numel()} tokens "
              f"in {len(tokens)} windows")
     for name, reason in calibration.blocks.whole.values():
@@ -329,6 +332,8 @@ def merge(files, out):
     """Adds up statistics of one model, of several texts or ranks. Their order changes no byte. Raises
     InvalidValueError if some of the ranks of a run are missing."""
     _core.require_no_address(out)
+    files = list(files)
+    require_apart({f"file {i}": file for i, file in enumerate(files)}, {"out": out})
     require_output(out)
     statistics = Statistics.sum_of(files)
     statistics.save(out)

@@ -6,23 +6,26 @@ from pathlib import Path
 
 import nvfp4
 
+from .. import _core
 from .._errors import InvalidValueError, UnsupportedError
 from .statistics import read_later, write_tensors
 
 CONFIGS = ("config.json", "hf_quant_config.json")
+LIST = "nvfp4.files.json"  # of the source, if nvfp4 wrote it
 
 
 class OnePass:
-    """OUT.layers has a quantized folder for each layer; finish() makes OUT.partial of them, and then OUT."""
+    """OUT.parts has a quantized folder for each layer; finish() makes an output of them there, and then OUT."""
 
     def __init__(self, model, out, options, resume):
         if options["format"] not in ("modelopt", "compressed-tensors"):
             raise UnsupportedError(f"format = {options['format']}: with quantize modelopt or compressed-tensors")
         self.model, self.out, self.options = Path(model), Path(out), options
-        self.layers, self.partial = Path(f"{out}.layers"), Path(f"{out}.partial")
+        parts = Path(f"{out}.parts")
+        self.layers, self.partial = parts / "layers", parts / "output"
         filled = self.out.exists() and any(self.out.iterdir())
-        # Written before OUT.partial becomes OUT; OUT.parts is renamed after that.
-        self.finished = Path(f"{out}.parts") / "finished"
+        # Written before the output becomes OUT; OUT.parts is renamed after that.
+        self.finished = parts / "finished"
         self.is_whole = resume and filled and not self.partial.exists() and (
             self.finished.exists() or Path(f"{out}.parts.done").exists())
         if filled and not self.is_whole:
@@ -86,8 +89,9 @@ class OnePass:
         for name, text in made.items():
             (self.partial / name).write_text(text)
         for other in self.model.iterdir():
-            if other.is_file() and other.suffix != ".safetensors" and other.name not in made:
+            if other.is_file() and other.suffix != ".safetensors" and other.name not in (*made, LIST):
                 shutil.copy(other, self.partial)
+        _core.list_files(self.partial)
 
 
 def spans(file):

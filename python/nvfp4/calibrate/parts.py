@@ -17,6 +17,8 @@ class Parts:
 
     def __init__(self, folder, key, resume):
         self.folder, self.done, self.count = Path(folder), Path(f"{folder}.done"), 0
+        for place in (self.folder, self.done):
+            self._require_own(place)
         about = self.folder / "run.json"
         if resume and about.exists():
             self._require_same(about, key)
@@ -33,6 +35,13 @@ class Parts:
             os.replace(partial, about)
         self.was_done = False
         shutil.rmtree(self.done, ignore_errors=True)
+
+    @staticmethod
+    def _require_own(place):
+        """Raises InvalidValueError for a folder that no run of calibrate left: it would be removed."""
+        if place.exists() and not (place / "run.json").exists() and (
+                not place.is_dir() or any(file.name != "run.partial" for file in place.iterdir())):
+            raise InvalidValueError(f"{place}: is there already, and calibrate did not write it; remove it yourself")
 
     @staticmethod
     def _require_same(about, key):

@@ -187,15 +187,9 @@ def require_all_ranks(metadata):
                                     f"is not given")
 
 
-def require_apart(path, model):
-    if path is not None and model is not None and Path(model).resolve() in Path(path).resolve().parents:
-        raise InvalidValueError(f"{path}: is in the model's folder, which is never changed; name another place")
-
-
-def require_output(path, model=None):
+def require_output(path):
     """What must not be lost is not replaced, and a place that cannot be written is named before the work: `path` may be
-    new, or a file of statistics, and not in the folder of the model."""
-    require_apart(path, model)
+    new, or a file of statistics."""
     path = Path(path)
     if path.exists() and not path.is_file():
         raise IoError(f"{path}: must be a regular file", code="NV0107")

@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+from .._checkpoint import require_apart
 from .._errors import Error
 from .table import lines
 
@@ -45,6 +46,8 @@ def main(given=None):
             print(f"\r{done} of {total} windows", end="\n" if done == total else "", file=sys.stderr)
 
     try:
+        require_apart({"MODEL": options.model, "--against": options.against, "--text": options.text},
+                      {"--json": None if options.json == "-" else options.json, "--html": options.html})
         report = evaluate(
             options.model, options.text, options.against, count=options.windows, context=options.context,
             batch=options.batch, device=options.device, dtype=options.dtype, progress=progress)

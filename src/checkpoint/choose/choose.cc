@@ -159,14 +159,14 @@ class Chooser {
 
   /// Returns the bytes of headers, of texts, and of the copied files.
   std::uint64_t overhead(const Plan& plan) const {
-    constexpr std::uint64_t kOfTensor = 192, kOfShard = 4096;
+    constexpr std::uint64_t kOfTensor = 192, kOfShard = 4096, kListed = 128;
     std::uint64_t bytes = 0;
     for (const PlannedShard& shard : plan.shards)
       bytes += kOfShard + kOfTensor * shard.specs.size();
     std::error_code error;
     for (const auto& file : model_.others) {
       const auto size = std::filesystem::file_size(model_.root / file, error);
-      if (!error) bytes += size;
+      if (!error) bytes += size + kListed;
     }
     return bytes;
   }

@@ -14,6 +14,7 @@
 #include "checkpoint/source/quantized_tensors.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
+#include "nvfp4/apart.h"
 #include "nvfp4/checkpoint.h"
 
 namespace nvfp4 {
@@ -256,6 +257,7 @@ Shared<CompareReport> compare_share(const std::filesystem::path& a, const std::f
                                     const SharedWork& shared,
                                     const std::function<void(const Progress&)>& on_progress) {
   const CheckpointReader checkpoint_a(a), checkpoint_b(b);
+  require_apart({{"a", a}, {"b", b}}, {{"parts", shared.parts}});
   Measured measured(shared, "compare");
   const auto compare = [&](const std::function<void(const Progress&)>& progress) {
     TensorPairs matched = pair_tensors(checkpoint_a, checkpoint_b);

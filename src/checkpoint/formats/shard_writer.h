@@ -27,6 +27,8 @@ class ShardWriter {
     write(codes, code_offset, code_bytes);
     write(scales, scale_offset, scale_bytes);
   }
+  /// Returns the FileHash of the file, all bytes of which are written; 0 where nobody keeps it.
+  virtual std::uint64_t hash() { return 0; }
   virtual void commit() = 0;
 };
 

@@ -11,6 +11,7 @@
 #include "checkpoint/io/coverage.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/printable.h"
+#include "core/file_hash.h"
 #include "core/require.h"
 
 namespace nvfp4 {
@@ -27,7 +28,7 @@ template <class FilePlan>
 class PlannedFile {
  public:
   PlannedFile(const std::filesystem::path& path, FilePlan plan)
-      : name_(name_of_file(path)), plan_(std::move(plan)), file_(path) {
+      : name_(name_of_file(path)), plan_(std::move(plan)), file_(path), hash_(plan_.file_bytes()) {
     file_.reserve(plan_.file_bytes());  // Padding is never written and reads as zero.
     std::uint64_t at = 0;
     plan_.write_start([&](std::string_view piece) {
@@ -52,7 +53,15 @@ class PlannedFile {
     if (data.empty()) return;
     const std::uint64_t begin = plan_.begin(index) + offset;
     file_.write_at(begin, data);
+    hash_.add(begin, data);
     written_.add(begin, begin + data.size());
+  }
+
+  /// Returns the hash of the file as it is. Blocks that were written in parts are read again.
+  /// Throws IoError.
+  std::uint64_t hash() {
+    return hash_.finish(
+        [&](std::uint64_t at, std::span<std::byte> out) { file_.read_at(at, out); });
   }
 
   /// Commits the file. Throws IoError. Throws ValueError if a byte of a tensor was never written.
@@ -72,6 +81,7 @@ class PlannedFile {
   std::string name_;
   FilePlan plan_;
   PartialFile file_;
+  FileHash hash_;
   Coverage written_;
 };
 

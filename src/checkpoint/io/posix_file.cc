@@ -161,14 +161,18 @@ PartialTag::~PartialTag() {
   tagged_folders().all.erase(tagged_folders().all.find(folder_));
 }
 
+std::vector<std::string> names_when_whole(std::string name) {
+  if (!name.ends_with(kPartial)) return {};
+  name.resize(name.size() - kPartial.size());
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string::npos || !is_tag(std::string_view(name).substr(dot))) return {name};
+  return {name, name.substr(0, dot)};
+}
+
 void remove_partials(const std::filesystem::path& folder, const std::set<std::string>& names) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    std::string name = entry.path().filename().string();
-    if (!name.ends_with(kPartial)) continue;
-    name.resize(name.size() - kPartial.size());
-    const std::size_t dot = name.rfind('.');
-    const bool tagged = dot != std::string::npos && is_tag(std::string_view(name).substr(dot));
-    if (names.contains(name) || (tagged && names.contains(name.substr(0, dot))))
+    const auto whole = names_when_whole(entry.path().filename().string());
+    if (std::ranges::any_of(whole, [&](const std::string& name) { return names.contains(name); }))
       std::filesystem::remove(entry.path());
   }
 }

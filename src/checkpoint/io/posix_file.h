@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "platform/files.h"
 
@@ -72,6 +73,10 @@ class PartialTag {
   std::filesystem::path folder_;
 };
 
+/// Returns the final names of a file with a name from partial_path(), without and with what may be
+/// the tag of a process. Returns none for other names.
+std::vector<std::string> names_when_whole(std::string name);
+
 /// Removes partial files of these names from the folder, of every process.
 void remove_partials(const std::filesystem::path& folder, const std::set<std::string>& names);
 
@@ -102,6 +107,10 @@ class PartialFile {
   void reserve(std::uint64_t bytes);
   /// Writes at any offset. Thread-safe.
   void write_at(std::uint64_t offset, std::span<const std::byte> data);
+  /// Reads what was written or reserved, before commit(). Thread-safe.
+  void read_at(std::uint64_t offset, std::span<std::byte> out) const {
+    nvfp4::read_at(fd_.get(), partial_, offset, out);
+  }
   /// Calls fsync, give_name(), and fsync for the folder.
   void commit();
   /// Closes and renames the file. It is then whole or absent, unless the system crashes.

@@ -95,4 +95,15 @@ std::string difference_from_plan(const Plan& plan, const fs::path& folder) {
   return Comparison(plan, folder).run();
 }
 
+WrittenFiles files_of_output(const ModelFolder& model, const Plan& plan) {
+  WrittenFiles files;
+  for (const PlannedShard& shard : plan.shards) files[shard.file];
+  for (const fs::path& other : model.others) files[other.generic_string()];
+  if (!plan.index_name.empty()) files[plan.index_name];
+  if (!plan.hf_quant_json.empty()) files["hf_quant_config.json"];
+  if (!plan.params_json.empty()) files[kParamsName];
+  if (!plan.config_json.empty()) files["config.json"];
+  return files;
+}
+
 }  // namespace nvfp4::checkpoint

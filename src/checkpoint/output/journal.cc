@@ -113,12 +113,14 @@ std::string difference(const Json& before, const Json& now) {
 
 }  // namespace
 
-Journal::Journal(const ModelFolder& model, const TransformOptions& options, const Plan& plan)
+Journal::Journal(const ModelFolder& model, const TransformOptions& options, const Plan& plan,
+                 const WrittenFiles& files)
     : json_({{"version", kVersion},
              {"state", "writing"},
              {"options", options_of(model, options, plan)},
              {"input", input_of(model)},
-             {"config", hex(fingerprint(plan.config_json))}}) {}
+             {"config", hex(fingerprint(plan.config_json))},
+             {"files", json_of(files)}}) {}
 
 void Journal::resume(const std::string& text, const std::string& file) {
   const Json before = parse_journal(text, file);
@@ -177,12 +179,14 @@ bool Journal::is_clearing(const std::string& text, const std::string& file) {
   return parse_journal(text, file).value("state", Json()) == "clearing";
 }
 
-void Journal::save_clearing(const fs::path& folder) {
-  const Json json = {{"version", kVersion}, {"state", "clearing"}};
+void Journal::save_clearing(const fs::path& folder, const std::vector<fs::path>& own) {
+  WrittenFiles files;
+  for (const fs::path& path : own) files[path.generic_string()];
+  const Json json = {{"version", kVersion}, {"state", "clearing"}, {"files", json_of(files)}};
   safetensors::write_file_atomically(folder / kJournalName, dump_line(json) + "\n");
 }
 
-void Journal::record(const PlannedShard& shard, const fs::path& path,
+void Journal::record(const PlannedShard& shard, const fs::path& path, const std::string& hash,
                      const std::vector<Outcome>& all) {
   std::string errors = "[";
   constexpr std::size_t kOfTensor = 80;  // bytes, about
@@ -201,7 +205,9 @@ void Journal::record(const PlannedShard& shard, const fs::path& path,
     errors += dump_line(entry);
   }
   errors += ']';
-  records_[shard.file] = {identity_of(shard, path), std::move(errors)};
+  Json identity = identity_of(shard, path);
+  identity["xxh3"] = hash;
+  records_[shard.file] = {std::move(identity), std::move(errors)};
 }
 
 void Journal::append(const PlannedShard& shard, const fs::path& file) const {
@@ -210,11 +216,20 @@ void Journal::append(const PlannedShard& shard, const fs::path& file) const {
 
 bool Journal::names(const PlannedShard& shard) const { return records_.contains(shard.file); }
 
-bool Journal::is_recorded(const PlannedShard& shard, const fs::path& path) const {
+std::string Journal::hash_of(const PlannedShard& shard) const {
+  const auto record = records_.find(shard.file);
+  if (record == records_.end() || !record->second.identity.is_object()) return {};
+  const Json hash = record->second.identity.value("xxh3", Json());
+  return hash.is_string() ? hash.get<std::string>() : "";
+}
+
+bool Journal::is_recorded(const PlannedShard& shard, const fs::path& path, bool whole) const {
   const auto record = records_.find(shard.file);
   if (record == records_.end() || !fs::is_regular_file(fs::symlink_status(path))) return false;
   try {
-    return record->second.identity == identity_of(path);
+    Json now = identity_of(path);
+    now["xxh3"] = whole ? written_file(path).hash : hash_of(shard);
+    return record->second.identity == now;
   } catch (const FormatError&) {
     return false;
   }

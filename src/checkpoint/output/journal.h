@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/plan/plan.h"
+#include "checkpoint/safetensors/written_files.h"
 #include "core/json.h"
 
 /// nvfp4.partial.json: what an unfinished output folder is going to be, and which of its shards are
@@ -18,8 +19,9 @@ namespace nvfp4::checkpoint {
 
 class Journal {
  public:
-  /// For a new run.
-  Journal(const ModelFolder& model, const TransformOptions& options, const Plan& plan);
+  /// For a new run. `files`: what the folder will hold, which --overwrite may remove.
+  Journal(const ModelFolder& model, const TransformOptions& options, const Plan& plan,
+          const WrittenFiles& files);
 
   /// Takes over what an earlier run, or another rank of this one, has done. Throws ValueError that
   /// names the first option or input file that differs, FormatError for a journal that cannot be
@@ -31,23 +33,27 @@ class Journal {
   void save(const std::filesystem::path& folder) const;
   /// Removes it: the folder is complete.
   static void finish(const std::filesystem::path& folder);
-  /// Written before an old output is cleared: a resumed run goes on with that and then starts.
-  static void save_clearing(const std::filesystem::path& folder);
+  /// Written before the files of an old output are removed: a resumed run goes on with that and
+  /// then starts.
+  static void save_clearing(const std::filesystem::path& folder,
+                            const std::vector<std::filesystem::path>& own);
   /// Throws FormatError for a journal that cannot be read.
   static bool is_clearing(const std::string& text, const std::string& file);
 
   /// Records a shard that is whole but has not got its name yet: how to know it again, and its
   /// errors, tensor by tensor, so that the report of a resumed run is whole. Throws IoError.
-  void record(const PlannedShard& shard, const std::filesystem::path& path,
+  void record(const PlannedShard& shard, const std::filesystem::path& path, const std::string& hash,
               const std::vector<Outcome>& all);
   /// Appends the shard's record to `file`, which save() or text() made, and waits for the disk.
   /// Throws IoError.
   void append(const PlannedShard& shard, const std::filesystem::path& file) const;
   /// Whether the shard was recorded, its file unseen.
   bool names(const PlannedShard& shard) const;
-  /// Whether `path` is the file that was recorded, and no other run's of the same header. Throws
-  /// IoError.
-  bool is_recorded(const PlannedShard& shard, const std::filesystem::path& path) const;
+  /// Whether `path` is the file that was recorded, and no other run's of the same header; `whole`:
+  /// and has the hash that was recorded. Throws IoError.
+  bool is_recorded(const PlannedShard& shard, const std::filesystem::path& path, bool whole) const;
+  /// Returns the hash that was recorded of a shard; "" if there is none.
+  std::string hash_of(const PlannedShard& shard) const;
   /// False if its errors were not recorded.
   bool recall(const PlannedShard& shard, std::vector<Outcome>& all) const;
 

@@ -8,8 +8,8 @@
 #include "checkpoint/hub/hub.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
-#include "checkpoint/output/card_file.h"
 #include "checkpoint/output/front_matter.h"
+#include "checkpoint/output/own_files.h"
 #include "nvfp4/runtime.h"
 #include "nvfp4/shell_word.h"
 

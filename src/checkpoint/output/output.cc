@@ -1,7 +1,5 @@
 #include "checkpoint/output/output.h"
 
-#include <algorithm>
-
 #include "checkpoint/output/output_file.h"
 #include "checkpoint/output/output_folder.h"
 #include "core/require.h"
@@ -15,11 +13,6 @@ std::unique_ptr<Output> make_output(const ModelFolder& model, const Plan& plan,
   if (plan.format != nullptr && plan.format->container != nullptr)
     return std::make_unique<OutputFile>(model, plan, options);
   return std::make_unique<OutputFolder>(model, plan, options);
-}
-
-bool is_inside(const fs::path& inner, const fs::path& outer) {
-  const auto [o, i] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
-  return o == outer.end();
 }
 
 void require_no_dangling_link(const fs::path& output) {

@@ -36,7 +36,7 @@ class Output {
 
   virtual std::unique_ptr<ShardWriter> open_shard(std::size_t shard) const = 0;
   /// The shard is whole. Takes note of it and of its errors: it may get its name now.
-  virtual void before_commit(std::size_t, const std::vector<Outcome>&) {}
+  virtual void before_commit(std::size_t, ShardWriter&, const std::vector<Outcome>&) {}
   /// Whether this process is to finish the output.
   virtual bool is_last() { return true; }
   /// What a shard's errors were that is done; false if nobody knows.
@@ -57,8 +57,6 @@ class Output {
 std::unique_ptr<Output> make_output(const ModelFolder& model, const Plan& plan,
                                     const TransformOptions& options);
 
-/// Whether one path is the other, or of something in it.
-bool is_inside(const std::filesystem::path& inner, const std::filesystem::path& outer);
 /// Throws IoError if the path is a link to what is not there: it would be replaced, or removed.
 void require_no_dangling_link(const std::filesystem::path& output);
 

@@ -24,7 +24,6 @@ OutputFile::OutputFile(const ModelFolder& model, const Plan& plan, const Transfo
     : Output(plan.shards.size()),
       model_(model),
       plan_(plan),
-      input_(options.input),
       path_(options.output),
       resume_(options.resume),
       overwrite_(options.overwrite) {
@@ -43,8 +42,6 @@ void OutputFile::check() {
   if (fs::exists(status)) {
     require<IoError>(fs::is_regular_file(status), ErrorCode::not_a_file,
                      "{}: must be a regular file", path_.string());
-    require<ValueError>(!fs::equivalent(input_, path_), ErrorCode::output_in_input,
-                        "output {} is the input, must be another", path_.string());
     require<IoError>(overwrite_, ErrorCode::output_not_empty,
                      "{}: is there already; --overwrite replaces it", path_.string());
   }

@@ -26,7 +26,7 @@ class FolderOf {
 ///   resume     UnsupportedError
 ///   overwrite  a file of that name may be there.
 ///   ranks      UnsupportedError for more than one
-/// ValueError for a name without the format's extension or that of the input itself.
+/// ValueError for a name without the format's extension.
 class OutputFile final : public Output {
  public:
   OutputFile(const ModelFolder& model, const Plan& plan, const TransformOptions& options);
@@ -39,7 +39,7 @@ class OutputFile final : public Output {
  private:
   const ModelFolder& model_;
   const Plan& plan_;
-  std::filesystem::path input_, path_;
+  std::filesystem::path path_;
   bool resume_, overwrite_;
   std::string lacks_room_;  ///< in the file system; "" if it does not
   std::unique_ptr<const Container> container_;

@@ -7,11 +7,11 @@
 
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
-#include "checkpoint/output/card_file.h"
 #include "checkpoint/output/finished_output.h"
 #include "checkpoint/output/model_card.h"
 #include "checkpoint/plan/order.h"
 #include "checkpoint/safetensors/header.h"
+#include "checkpoint/safetensors/model_links.h"
 #include "checkpoint/source/read_together.h"
 #include "core/require.h"
 
@@ -25,13 +25,6 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
   return names;
-}
-
-/// Files that make a folder a model, and that a stale copy of would make a wrong one.
-bool is_model_file(const std::string& name) {
-  return name == "config.json" || name == "hf_quant_config.json" || name == kParamsName ||
-         name == kJournalName || name == kFinishedName || is_index_name(name) ||
-         name.ends_with(".safetensors") || name.ends_with(".partial") || RankFiles::is_one(name);
 }
 
 /// When the files that a shard's tensors come from were changed last.
@@ -68,7 +61,8 @@ OutputFolder::OutputFolder(const ModelFolder& model, const Plan& plan,
       plan_(plan),
       options_(options),
       path_(options.output),
-      journal_(model, options, plan),
+      files_(files_of_output(model, plan)),
+      journal_(model, options, plan, files_),
       resume_(options.resume),
       overwrite_(options.overwrite),
       rank_(options.rank),
@@ -157,7 +151,7 @@ void OutputFolder::open_as_rank() {
   std::set<std::string> own;
   for (std::size_t s = 0; s < plan_.shards.size(); ++s) {
     done_[s] = is_of_another_rank(s) ||
-               journal_.is_recorded(plan_.shards[s], path_ / plan_.shards[s].file);
+               journal_.is_recorded(plan_.shards[s], path_ / plan_.shards[s].file, /*whole=*/true);
     if (is_of_another_rank(s)) continue;
     reused_ += done_[s];
     own.insert(plan_.shards[s].file);
@@ -194,6 +188,7 @@ OutputFolder::Start OutputFolder::decide_as_rank() {
                      "{}: holds {}, must be empty, or hold what ranks of these options write{}{}",
                      path_.string(), entries.back().string(), difference.empty() ? "" : "; ",
                      difference);
+    has_changed([&](std::size_t s) { return s != kNone && !is_of_another_rank(s); });
     return Start::complete;
   }
 }
@@ -210,15 +205,15 @@ bool OutputFolder::take_records() {
   // Shards are opened only once all are named: each takes a read for each of its tensors.
   if (!std::ranges::all_of(plan_.shards, [&](const auto& s) { return journal_.names(s); }))
     return false;
-  const std::vector<char> recorded = recorded_shards();
+  const std::vector<char> recorded = recorded_shards(/*whole=*/false);
   return std::ranges::count(recorded, 0) == 0;
 }
 
-/// Whether each shard is there as the journal has it.
-std::vector<char> OutputFolder::recorded_shards() const {
+/// Whether each shard is there as the journal has it; `whole`: every byte of it.
+std::vector<char> OutputFolder::recorded_shards(bool whole) const {
   std::vector<char> recorded(plan_.shards.size());
   read_together(recorded.size(), [&](std::size_t s) {
-    recorded[s] = journal_.is_recorded(plan_.shards[s], path_ / plan_.shards[s].file);
+    recorded[s] = journal_.is_recorded(plan_.shards[s], path_ / plan_.shards[s].file, whole);
   });
   return recorded;
 }
@@ -260,23 +255,22 @@ OutputFolder::Start OutputFolder::decide() {
                    "{}: holds {}, must be empty; --overwrite replaces a model, --resume goes on",
                    path_.string(), entries.back().string());
   require_own_folders();
-  if (overwrite_) {
-    require<IoError>(std::any_of(entries.begin(), entries.end(),
-                                 [](const fs::path& p) { return is_model_file(p.string()); }),
-                     ErrorCode::output_no_model,
-                     "{}: does not look like a model folder; remove it yourself", path_.string());
+  const auto clear = [&] {
+    old_ = content_to_replace(path_, files_);
     return Start::clear;
-  }
+  };
+  if (overwrite_) return clear();
   const fs::path journal = path_ / kJournalName;
   if (fs::exists(journal)) {
     const std::string text = read_model_text(journal);
-    if (Journal::is_clearing(text, journal.string())) return Start::clear;
+    if (Journal::is_clearing(text, journal.string())) return clear();
     journal_.resume(text, journal.string());
     find_finished_shards();
     return Start::go_on;
   }
   check_written_by_this_run();
-  return rest_is_complete() ? Start::complete : Start::finish_again;
+  const bool whole = !has_changed([](std::size_t) { return true; });
+  return whole && rest_is_complete() ? Start::complete : Start::finish_again;
 }
 
 /// Of a folder without a journal. Throws ValueError, FormatError.
@@ -297,6 +291,25 @@ void OutputFolder::check_written_by_this_run() {
   }
 }
 
+/// Compares files with the hashes that the folder's list has of them: those that `counts`, by the
+/// number of the shard, kNone for other files. Returns whether one of these others differs. Throws
+/// ValueError for a shard that does.
+bool OutputFolder::has_changed(const std::function<bool(std::size_t)>& counts) const {
+  std::map<std::string_view, std::size_t> shards;
+  for (std::size_t s = 0; s < plan_.shards.size(); ++s) shards[plan_.shards[s].file] = s;
+  bool changed = false;
+  for (const auto& [name, written] : read_written_files(path_).value_or(WrittenFiles())) {
+    const auto shard = shards.find(name);
+    if (!counts(shard == shards.end() ? kNone : shard->second)) continue;
+    const std::string difference = difference_from(written, path_ / name);
+    require<ValueError>(difference.empty() || shard == shards.end(), ErrorCode::output_differs,
+                        "{}: {}, so --resume cannot go on; --overwrite replaces it",
+                        (path_ / name).string(), difference);
+    changed |= !difference.empty();
+  }
+  return changed;
+}
+
 /// Everything but the shards.
 bool OutputFolder::rest_is_complete() const {
   const auto holds = [&](const std::string& name, const std::string& text) {
@@ -308,6 +321,7 @@ bool OutputFolder::rest_is_complete() const {
     return false;
   if (!plan_.params_json.empty() && !holds(kParamsName, plan_.params_json)) return false;
   if (!plan_.index_name.empty() && !holds(plan_.index_name, index_text(plan_))) return false;
+  if (!fs::is_regular_file(path_ / kFilesName)) return false;
   return std::all_of(model_.others.begin(), model_.others.end(), [&](const fs::path& other) {
     return fs::is_regular_file(path_ / other) &&
            fs::file_size(path_ / other) == fs::file_size(model_.root / other);
@@ -333,12 +347,6 @@ void OutputFolder::lock() {
                    path_.string());
 }
 
-/// Whether --overwrite removes it.
-bool OutputFolder::is_cleared(const fs::path& name) const {
-  return (is_model_file(name.string()) || is_own_card(path_ / name)) &&
-         !fs::is_directory(fs::symlink_status(path_ / name));
-}
-
 /// Returns why the shards and carried files that this run has yet to write do not fit on the disk.
 /// What the run removes first is room.
 std::string OutputFolder::lack_of_room(Start start) const {
@@ -350,19 +358,16 @@ std::string OutputFolder::lack_of_room(Start start) const {
     const auto to = platform::status_of(path_ / other);
     if (from && (!to || to->bytes != from->bytes)) bytes += from->allocated;
   }
-  const auto add_files = [&](const fs::path& folder, const auto& goes) {
-    std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-      const std::uintmax_t size = entry.is_regular_file(ignored) && goes(entry.path().filename())
-                                      ? entry.file_size(ignored)
-                                      : 0;
-      if (!ignored) freed += size;
-    }
+  const auto add_file = [&](const fs::path& path) {
+    std::error_code error;
+    const std::uintmax_t size = fs::file_size(path, error);
+    if (!error) freed += size;
   };
   if (start == Start::clear)
-    add_files(path_, [&](const fs::path& name) { return is_cleared(name); });
+    for (const fs::path& path : old_.own) add_file(path_ / path);
   if (start == Start::go_on && ranks_ == 1)
-    add_files(path_, [](const fs::path& name) { return name.extension() == ".partial"; });
+    for (const fs::path& name : entries_of(path_))
+      if (name.extension() == ".partial") add_file(path_ / name);
   return nvfp4::lack_of_room(path_, bytes, freed);
 }
 
@@ -377,40 +382,27 @@ void OutputFolder::require_room(Start start) const {
 }
 
 void OutputFolder::clear_old_output() {
-  const std::vector<fs::path> entries = entries_of(path_);
-  std::set<fs::path> carried;  // files, and the folders that hold them
-  for (const fs::path& other : model_.others) carried.insert(*other.begin());
   // First what says that nothing here is complete, then what makes it look complete.
-  Journal::save_clearing(path_);
-  for (const fs::path& name : entries) {
-    if (name == kJournalName) continue;
-    if (is_cleared(name)) {
-      fs::remove(path_ / name);
-    } else if (!carried.contains(name)) {
-      warnings_.push_back(
-          fmt::format("{}: was there before and stays there", (path_ / name).string()));
-    }
-  }
+  std::erase(old_.own, fs::path(kJournalName));
+  Journal::save_clearing(path_, old_.own);
+  remove_own_files(path_, old_.own);
+  std::ranges::copy(warnings_of_foreign(path_, old_), std::back_inserter(warnings_));
   sync_folder(path_);
 }
 
 void OutputFolder::find_finished_shards() {
-  const std::vector<char> recorded = recorded_shards();
+  const std::vector<char> recorded = recorded_shards(/*whole=*/true);
   done_.assign(recorded.begin(), recorded.end());
   any_shard_ = std::find(done_.begin(), done_.end(), true) != done_.end();
 }
 
 void OutputFolder::remove_leftovers() const {
-  std::set<std::string> names = {kJournalName, kFinishedName, "config.json", "hf_quant_config.json",
-                                 kParamsName,  kCardNames[0], kCardNames[1]};
-  for (const PlannedShard& shard : plan_.shards) names.insert(shard.file);
-  if (!plan_.index_name.empty()) names.insert(plan_.index_name);
-  remove_partials(path_, names);
-  std::map<fs::path, std::set<std::string>> others;
-  for (const fs::path& other : model_.others)
-    others[path_ / other.parent_path()].insert(other.filename().string());
-  for (const auto& [folder, files] : others)
-    if (fs::is_directory(folder)) remove_partials(folder, files);
+  std::map<fs::path, std::set<std::string>> names = {
+      {"", {kJournalName, kFilesName, kCardNames[0], kCardNames[1]}}};
+  for (const auto& [path, written] : files_)
+    names[fs::path(path).parent_path()].insert(fs::path(path).filename().string());
+  for (const auto& [folder, files] : names)
+    if (fs::is_directory(path_ / folder)) remove_partials(path_ / folder, files);
 }
 
 /// A folder below that is a link would have its files written to where that leads: into the input,
@@ -419,7 +411,7 @@ void OutputFolder::require_own_folders() const {
   const fs::path whole = fs::canonical(path_);
   for (const fs::path& parent : folders_of_others()) {
     const fs::path folder = path_ / parent;
-    require<IoError>(is_inside(fs::weakly_canonical(folder), whole),
+    require<IoError>(is_below(fs::weakly_canonical(folder), whole),
                      "{}: leads out of the output folder, must be a folder in it", folder.string());
   }
 }
@@ -431,9 +423,10 @@ std::set<fs::path> OutputFolder::folders_of_others() const {
   return folders;
 }
 
-void OutputFolder::before_commit(std::size_t shard, const std::vector<Outcome>& errors) {
+void OutputFolder::before_commit(std::size_t shard, ShardWriter& writer,
+                                 const std::vector<Outcome>& errors) {
   const PlannedShard& whole = plan_.shards[shard];
-  journal_.record(whole, partial_path(path_ / whole.file), errors);
+  journal_.record(whole, partial_path(path_ / whole.file), hash_text(writer.hash()), errors);
   if (ranks_ > 1 && !any_shard_)  // the record of an earlier run may end in half a line
     safetensors::write_file_atomically(rank_files_.record(), journal_.text());
   else
@@ -461,6 +454,20 @@ std::unique_ptr<ShardWriter> OutputFolder::open_shard(std::size_t shard) const {
   return safetensors_shard(plan_.shards[shard], path_ / plan_.shards[shard].file);
 }
 
+/// Writes the list of what was written. The card may be edited, so it has no hash there.
+void OutputFolder::save_list(const std::string& card) {
+  for (const PlannedShard& shard : plan_.shards)
+    if (const std::string hash = journal_.hash_of(shard); !hash.empty())
+      files_[shard.file] = {fs::file_size(path_ / shard.file), hash};
+  for (auto& [path, written] : files_)
+    if (path == "config.json")
+      written = written_text(plan_.config_json);
+    else if (written.hash.empty())
+      written = written_file(path_ / path);
+  if (!card.empty()) files_[card];
+  save_written_files(path_, files_);
+}
+
 void OutputFolder::finish(QuantizeReport& report, bool whole) {
   const std::string card = model_card(model_, plan_, options_, report);
   const std::set<fs::path> folders = folders_of_others();
@@ -478,10 +485,10 @@ void OutputFolder::finish(QuantizeReport& report, bool whole) {
     safetensors::write_file_atomically(path_ / kParamsName, plan_.params_json);
   if (!plan_.index_name.empty())
     safetensors::write_file_atomically(path_ / plan_.index_name, index_text(plan_));
+  save_list(report.card);
   if (!plan_.config_json.empty())
     safetensors::write_file_atomically(path_ / "config.json", plan_.config_json);
   finished_ = true;
-  if (fs::exists(path_ / kFinishedName)) fs::remove(path_ / kFinishedName);
   if (ranks_ > 1) rank_files_.remove_records();
   Journal::finish(path_);
   if (ranks_ > 1) rank_files_.remove_locks();

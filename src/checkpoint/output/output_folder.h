@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -10,6 +11,7 @@
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/output/journal.h"
 #include "checkpoint/output/output.h"
+#include "checkpoint/output/own_files.h"
 #include "checkpoint/output/ranks.h"
 #include "checkpoint/plan/plan.h"
 
@@ -28,8 +30,8 @@ class OutputFolder final : public Output {
   /// Creates the folder, or makes the one that is there fit. A folder that holds anything is
   /// refused, except
   ///   resume     with the journal of the same options and input, or a complete output of them;
-  ///   overwrite  if it looks like a model: its shards, index and configs are removed. Files that
-  ///              are not of a model stay, and are named in `warnings`.
+  ///   overwrite  if this program wrote files of it, which are removed. Other files stay and are
+  ///              named in `warnings`; one that a loader would read is an error.
   ///   ranks      with the journal of ranks of the same options and input, or their complete
   ///   output.
   /// Throws IoError, ValueError, FormatError.
@@ -42,7 +44,8 @@ class OutputFolder final : public Output {
   }
   std::unique_ptr<ShardWriter> open_shard(std::size_t shard) const override;
   /// Saves the journal with the shard and its errors.
-  void before_commit(std::size_t shard, const std::vector<Outcome>& errors) override;
+  void before_commit(std::size_t shard, ShardWriter& writer,
+                     const std::vector<Outcome>& errors) override;
   /// Of ranks it is the last one, and only now the journal knows the shards of all. Throws IoError,
   /// ValueError, FormatError.
   bool is_last() override;
@@ -69,13 +72,14 @@ class OutputFolder final : public Output {
   void require_own_folders() const;
   void check_written_by_this_run();
   bool rest_is_complete() const;
-  bool is_cleared(const std::filesystem::path& name) const;
+  bool has_changed(const std::function<bool(std::size_t)>& counts) const;
+  void save_list(const std::string& card);
   void clear_old_output();
   std::string lack_of_room(Start start) const;
   void warn_of_room(Start start);
   void require_room(Start start) const;
   void find_finished_shards();
-  std::vector<char> recorded_shards() const;
+  std::vector<char> recorded_shards(bool whole) const;
   void remove_leftovers() const;
   void write_card(const std::string& card, bool whole, QuantizeReport& report) const;
 
@@ -83,6 +87,8 @@ class OutputFolder final : public Output {
   const Plan& plan_;
   const TransformOptions& options_;
   std::filesystem::path path_;
+  WrittenFiles files_;
+  FolderContent old_;  ///< that --overwrite replaces
   Journal journal_;
   std::vector<std::filesystem::path> created_;  ///< folders, the innermost first
   bool resume_, overwrite_;

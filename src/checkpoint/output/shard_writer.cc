@@ -16,6 +16,7 @@ class SafetensorsShard final : public ShardWriter {
   void write(std::size_t tensor, std::uint64_t offset, std::span<const std::byte> data) override {
     file_.write(tensor, offset, data);
   }
+  std::uint64_t hash() override { return file_.hash(); }
   void commit() override { file_.commit(); }
 
  private:

@@ -9,11 +9,6 @@ namespace nvfp4::checkpoint {
 /// Returns the word for this work in reports: "quantized", "moved", ...
 const char* action_of(Work work);
 
-/// The key of the producer, in config.json and in the metadata of each shard. The producer is the
-/// version, the options and the input that made the scales. It is not ModelOpt's "producer", a name
-/// by which loaders decide.
-inline constexpr const char* kProducerKey = "nvfp4_cpp";
-
 /// Returns the metadata of an output shard: the input's, without what formats write about their own
 /// tensors.
 safetensors::Metadata metadata_of_output(safetensors::Metadata of_input);

@@ -56,7 +56,9 @@ const Codes& rewritten() {
 class Repairer {
  public:
   explicit Repairer(const RepairOptions& options)
-      : options_(options), run_(start_run(options)), rules_({}) {}
+      : options_(options),
+        run_(start_run(options, {{"source", options.source.value_or("")}})),
+        rules_({}) {}
 
   RepairReport run() {
     const CheckpointFormat& of_name = default_checkpoint_format(options_.input);

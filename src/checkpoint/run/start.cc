@@ -5,7 +5,7 @@
 
 #include "checkpoint/formats/format.h"
 #include "checkpoint/io/posix_file.h"
-#include "checkpoint/output/output.h"
+#include "checkpoint/source/adapter.h"
 #include "checkpoint/source/share_out.h"
 #include "core/require.h"
 #include "nvfp4/options_error.h"
@@ -15,28 +15,6 @@ namespace nvfp4::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-template <class... Values>
-void require_place(bool ok, fmt::format_string<Values...> text, Values&&... values) {
-  if (ok) return;
-  OptionsError error(fmt::format(text, std::forward<Values>(values)...),
-                     ErrorCode::output_in_input);
-  error.of_output = true;
-  throw error;
-}
-
-void require_apart(const fs::path& input, const fs::path& output) {
-  std::error_code ignored;
-  const fs::path in = fs::weakly_canonical(
-      fs::is_directory(input, ignored) ? input : fs::absolute(input).parent_path());
-  fs::path out = fs::weakly_canonical(fs::absolute(output));
-  if (!out.has_filename()) out = out.parent_path();
-  require_place(in != out, "output {} is the input folder, must be another", output.string());
-  require_place(!is_inside(out, in) || !fs::is_directory(input, ignored),
-                "output {} is inside the input folder, must be apart", output.string());
-  require_place(!is_inside(in, out), "the input is inside output {}, must be apart",
-                output.string());
-}
 
 void check_method(const TransformOptions& options) {
   require<OptionsError>(options.ranks >= 1 && options.ranks <= kMaxRanks,
@@ -55,10 +33,34 @@ void check_method(const TransformOptions& options) {
   require<OptionsError>(options.sweeps >= 0, "sweeps = {}, must be 0 or more", options.sweeps);
 }
 
+/// Checks what the options alone show. `reads`: besides the input and its amaxes.
+void check_options(const RunOptions& options, std::vector<UsedPath> reads) try {
+  require<ValueError>(!options.input.empty(), "input: empty, must name a model");
+  require<ValueError>(!options.output.empty(), "output: empty, must name a folder");
+  require<OptionsError>(!options.resume || !options.overwrite,
+                        "resume and overwrite are both set, must be one of them");
+  require_no_address(options.output);
+  reads.insert(reads.begin(),
+               {{"input", options.input}, {"input_amax", options.input_amax.value_or("")}});
+  require_apart(std::move(reads), {{"output", options.output}, {"--report", options.report}});
+} catch (const fs::filesystem_error& e) {
+  throw_io_error(e);
+}
+
+std::vector<UsedPath> reads_of(const TransformOptions& options) {
+  std::vector<UsedPath> reads = {{"statistics", options.statistics.value_or("")}};
+  std::error_code ignored;
+  if (options.recipe && fs::is_regular_file(*options.recipe, ignored))  // else a name of ours
+    reads.push_back({"recipe", *options.recipe});
+  for (const std::string& adapter : options.merge)
+    reads.push_back({"merge", parse_adapter(adapter).folder});
+  return reads;
+}
+
 }  // namespace
 
-RunContext start_run(const RunOptions& options) {
-  check_options(options);
+RunContext start_run(const RunOptions& options, std::vector<UsedPath> also_read) {
+  check_options(options, std::move(also_read));
   RunContext run{DeviceProbe(options.device), find_backend(options.backend)};
   run.device.check_what_is_known();
   return run;
@@ -66,7 +68,7 @@ RunContext start_run(const RunOptions& options) {
 
 RunContext start_run(TransformOptions& options) {
   check_method(options);
-  RunContext run = start_run(static_cast<const RunOptions&>(options));
+  RunContext run = start_run(options, reads_of(options));
   const std::string& name = options.QuantizeCheckpointOptions::method;
   // With statistics, mse becomes the weighted search unless another method is requested.
   const bool weighted = options.statistics && options.quantizer == Quantizer::mse;
@@ -93,18 +95,3 @@ RunContext start_run(TransformOptions& options) {
 }
 
 }  // namespace nvfp4::checkpoint
-
-namespace nvfp4 {
-
-void check_options(const RunOptions& options) try {
-  require<ValueError>(!options.input.empty(), "input: empty, must name a model");
-  require<ValueError>(!options.output.empty(), "output: empty, must name a folder");
-  require<OptionsError>(!options.resume || !options.overwrite,
-                        "resume and overwrite are both set, must be one of them");
-  require_no_address(options.output);
-  checkpoint::require_apart(options.input, options.output);
-} catch (const std::filesystem::filesystem_error& e) {
-  throw_io_error(e);
-}
-
-}  // namespace nvfp4

@@ -1,13 +1,17 @@
 #pragma once
 
+#include <vector>
+
 #include "checkpoint/plan/plan.h"
 #include "checkpoint/write/run_context.h"
+#include "nvfp4/apart.h"
 
 namespace nvfp4::checkpoint {
 
-/// Checks the options of a run before anything is opened. Throws OptionsError or ValueError. Throws
+/// Checks the options of a run before anything is opened. `also_read` lists what the run reads
+/// besides the paths in RunOptions. Throws OptionsError or ValueError. Throws
 /// UnsupportedError if the device is known not to be usable.
-RunContext start_run(const RunOptions& options);
+RunContext start_run(const RunOptions& options, std::vector<UsedPath> also_read);
 /// Does the same for a quantization or a conversion. Resolves the names of method, format and
 /// recipe in the options.
 RunContext start_run(TransformOptions& options);

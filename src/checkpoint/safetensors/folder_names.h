@@ -11,8 +11,12 @@ namespace nvfp4::checkpoint {
 inline constexpr const char* kJournalName = "nvfp4.partial.json";
 /// The prefix of the files that ranks keep in the folder.
 inline constexpr const char* kRankPrefix = "nvfp4.rank-";
-/// A file that earlier versions left in a complete folder. It is not part of the model.
-inline constexpr const char* kFinishedName = ".nvfp4.finished.json";
+/// The list of what this program wrote into a folder (written_files.h). It is not part of the
+/// model.
+inline constexpr const char* kFilesName = "nvfp4.files.json";
+/// The key, in config.json and in the metadata of each shard, of the producer: version, options and
+/// input that made the scales. It is not ModelOpt's "producer", a name by which loaders decide.
+inline constexpr const char* kProducerKey = "nvfp4_cpp";
 
 /// Reports whether this is the name of an index ("model.safetensors.index.json").
 bool is_index_name(const std::string& name);

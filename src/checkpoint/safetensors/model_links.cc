@@ -10,11 +10,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+}  // namespace
+
 bool is_below(const fs::path& inner, const fs::path& outer) {
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
-
-}  // namespace
 
 ModelLinks::ModelLinks(const fs::path& root) : roots_{fs::canonical(root)} {
   for (fs::path at = roots_[0]; at.has_relative_path(); at = at.parent_path()) {

@@ -5,6 +5,9 @@
 
 namespace nvfp4::checkpoint {
 
+/// Reports whether a canonical path is `outer` or a path in it.
+bool is_below(const std::filesystem::path& inner, const std::filesystem::path& outer);
+
 /// The symbolic links of a model folder that are followed. They must lead to the folder or, in a
 /// Hugging Face cache (snapshots/<revision>/), to its blobs. A link of a downloaded model could
 /// lead anywhere, and the output would contain its target.

@@ -7,6 +7,8 @@
 #include <system_error>
 
 #include "checkpoint/io/posix_file.h"
+#include "checkpoint/output/own_files.h"
+#include "checkpoint/safetensors/folder_names.h"
 #include "checkpoint/sample/sample_models.h"
 #include "checkpoint/sample/sample_weights.h"
 #include "core/parallel_for.h"
@@ -50,9 +52,10 @@ std::vector<std::size_t> split(const std::vector<SampleTensor>& tensors, std::si
   return ends;
 }
 
-/// Removes an earlier checkpoint, and nothing else, from the folder. Throws IoError, also if the
-/// disk has no room for `bytes` of tensors.
-void make_folder(const fs::path& folder, bool overwrite, std::uint64_t bytes) try {
+/// Makes the folder and writes the list of `files` there. The files that this program wrote before
+/// are removed. Throws IoError, also where the disk has no room for `bytes` of tensors.
+void make_folder(const fs::path& folder, bool overwrite, const WrittenFiles& files,
+                 std::uint64_t bytes) try {
   require_no_address(folder);
   std::error_code error;
   const bool created = fs::create_directories(folder, error);
@@ -60,23 +63,16 @@ void make_folder(const fs::path& folder, bool overwrite, std::uint64_t bytes) tr
                    error ? error_code(error) : ErrorCode::not_a_folder,
                    "{}: cannot create the folder: {}", folder.string(),
                    error ? error.message() : "it is a file");
-  std::vector<fs::path> old;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    require<IoError>(overwrite, ErrorCode::output_not_empty,
-                     "{}: not empty; choose another output or overwrite it", folder.string());
-    const std::string name = entry.path().filename().string();
-    if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") ||
-        name.ends_with(".partial"))
-      old.push_back(entry.path());
-  }
+  require<IoError>(overwrite || fs::is_empty(folder), ErrorCode::output_not_empty,
+                   "{}: not empty; choose another output or overwrite it", folder.string());
+  const std::vector<fs::path> own = content_to_replace(folder, files).own;
   std::uint64_t freed = 0;
-  for (const fs::path& path : old) freed += fs::is_regular_file(path) ? fs::file_size(path) : 0;
+  for (const fs::path& path : own) freed += fs::file_size(folder / path);
   const std::string lack = lack_of_room(folder, bytes, freed);
   if (!lack.empty() && created) fs::remove(folder);
   require<IoError>(lack.empty(), ErrorCode::disk_full, "{}: {}", folder.string(), lack);
-  for (const fs::path& path : old)
-    require<IoError>(fs::remove(path, error) && !error, error_code(error), "{}: cannot remove: {}",
-                     path.string(), error.message());
+  remove_own_files(folder, own);
+  save_written_files(folder, files);
 } catch (const fs::filesystem_error& e) {
   throw_io_error(e);
 }
@@ -170,7 +166,6 @@ SampleReport sample_checkpoint(const SampleOptions& options) {
   require<ValueError>(report.shards >= 1 && report.shards <= most,
                       "sample: shards = {}, must be in 1..{} (tensors of the model)",
                       options.shards, most);
-  make_folder(options.output, options.overwrite, report.bytes);
 
   Progress progress;
   progress.tensors_total = report.tensors;
@@ -183,14 +178,24 @@ SampleReport sample_checkpoint(const SampleOptions& options) {
     progress.bytes_done += size;
     if (options.progress) options.progress(progress);
   };
+  const auto name_of = [&](std::size_t shard) {
+    return report.shards == 1
+               ? std::string(kSingleName)
+               : fmt::format("model-{:05}-of-{:05}.safetensors", shard + 1, report.shards);
+  };
+  WrittenFiles files;
+  for (const char* name : {"generation_config.json", "tokenizer_config.json", "config.json"})
+    files[name];
+  if (report.shards > 1) files["model.safetensors.index.json"];
+  for (int s = 0; s < report.shards; ++s) files[name_of(static_cast<std::size_t>(s))];
+  make_folder(options.output, options.overwrite, files, report.bytes);
+
   safetensors::Index index;
   index.total_size = report.bytes;
   std::size_t begin = 0, shard = 0;
   for (const std::size_t end :
        split(model.tensors, static_cast<std::size_t>(report.shards), report.bytes)) {
-    const std::string name = report.shards == 1 ? "model.safetensors"
-                                                : fmt::format("model-{:05}-of-{:05}.safetensors",
-                                                              ++shard, report.shards);
+    const std::string name = name_of(shard++);
     const std::span tensors = std::span(model.tensors).subspan(begin, end - begin);
     for (const SampleTensor& t : tensors) index.weight_map[t.name] = name;
     write_shard(options.output / name, tensors, options.seed, written);

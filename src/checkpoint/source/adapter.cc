@@ -208,19 +208,22 @@ class Adapter {
 
 }  // namespace
 
+WeightedAdapter parse_adapter(const std::string& text) {
+  std::error_code error;
+  const std::size_t at = text.rfind('=');
+  if (at == std::string::npos || fs::exists(text, error)) return {text};
+  double weight = 1;
+  const char *begin = text.c_str() + at + 1, *end = text.c_str() + text.size();
+  const auto read = std::from_chars(begin, end, weight);
+  require<ValueError>(read.ec == std::errc{} && read.ptr == end && std::isfinite(weight),
+                      "merge = {}: must be a folder, or a folder, \"=\" and a finite number",
+                      printable(text));
+  return {text.substr(0, at), weight};
+}
+
 void add_adapters(ModelFolder& model, const std::vector<std::string>& adapters) {
   for (const std::string& text : adapters) {
-    double weight = 1;
-    fs::path folder = text;
-    std::error_code error;
-    if (const std::size_t at = text.rfind('='); at != text.npos && !fs::exists(folder, error)) {
-      const char *begin = text.c_str() + at + 1, *end = text.c_str() + text.size();
-      const auto read = std::from_chars(begin, end, weight);
-      require<ValueError>(read.ec == std::errc{} && read.ptr == end && std::isfinite(weight),
-                          "merge = {}: must be a folder, or a folder, \"=\" and a finite number",
-                          printable(text));
-      folder = text.substr(0, at);
-    }
+    const auto [folder, weight] = parse_adapter(text);
     Adapter adapter(folder, weight);
     adapter.add_to(model);
     model.merged.push_back(adapter.identity());

@@ -10,6 +10,14 @@
 /// Source: github.com/huggingface/peft, src/peft/tuners/lora.
 namespace nvfp4::checkpoint {
 
+/// The folder of an adapter, and the factor that its deltas are multiplied by.
+struct WeightedAdapter {
+  std::filesystem::path folder;
+  double weight = 1;
+};
+/// Parses "folder" or "folder=weight". Throws ValueError.
+WeightedAdapter parse_adapter(const std::string& text);
+
 /// Adds the adapters, each "folder" or "folder=weight", to the weights of the model in their order.
 /// It fills LogicalTensor::added and ModelFolder::merged. Throws IoError and FormatError. Throws
 /// ValueError for an adapter of another model. Throws UnsupportedError for anything but plain LoRA

@@ -33,7 +33,7 @@ bool is_other_weight_format(const fs::path& path) {
 
 bool is_left_behind(const std::string& name) {
   return name == "config.json" || name == "hf_quant_config.json" || is_index_name(name) ||
-         name.ends_with(".partial") || name == kJournalName || name == kFinishedName ||
+         name.ends_with(".partial") || name == kJournalName || name == kFilesName ||
          name.starts_with(kRankPrefix);
 }
 

@@ -106,6 +106,10 @@ using OnProgress = std::function<void(const Progress&)>;
 Subject open_subject(const std::filesystem::path& path, Findings& findings);
 /// Opens a GGUF file with the names in the file, and checks its header.
 Subject open_gguf_subject(const std::filesystem::path& path, Findings& findings);
+/// Compares every file with its hash in the folder's list. Throws UnsupportedError if there is no
+/// list. Throws FormatError.
+void check_hashes(const std::filesystem::path& folder, Findings& findings, Measured& measured,
+                  const OnProgress& progress);
 /// Checks that no layer and no weight of a layer is missing. The subject must be complete.
 void check_layers(const Subject& subject, Findings& findings);
 void check_config(const Subject& subject, Findings& findings);

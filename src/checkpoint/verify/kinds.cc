@@ -18,6 +18,8 @@ constexpr FindingKind kKinds[] = {
      "run the same command with --resume"},
     {"unreadable-file", error, "the content of a file does not match its name",
      "it fails while loading", "copy or download the file again"},
+    {"changed-file", error, "a file is not the one that was written, by the list nvfp4.files.json",
+     "it may compute something else", "copy or download the file again, or write it again"},
     {"missing-shard", error,
      "the index is missing, and so are shards that the names of the others count (-of-00003)",
      "it loads part of the model", "copy or download the missing files"},

@@ -33,6 +33,7 @@ struct Reach {
 constexpr Reach kReach[] = {
     {"index-unlisted-tensor", misreads},
     {"stored-twice", misreads},
+    {"changed-file", misreads},
     {"missing-layers", misreads},
     {"missing-global-scale", misreads},
     {"swizzled-scales", misreads},

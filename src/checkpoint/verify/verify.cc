@@ -7,6 +7,7 @@
 #include "checkpoint/verify/checks.h"
 #include "checkpoint/verify/fp8_codes.h"
 #include "core/require.h"
+#include "nvfp4/apart.h"
 
 namespace nvfp4 {
 
@@ -52,6 +53,7 @@ VerifyReport verify(const VerifyOptions& options, Measured& measured) try {
                            declares_cache(subject.in_config, subject.in_hf_quant));
   check_scales(subject.tensors, subject.defective, caches, findings, measured, options.progress);
   check_codes(subject, findings, measured, options.progress);
+  if (options.full) check_hashes(options.path, findings, measured, options.progress);
   if (options.source) {
     subject.close_files();
     try {
@@ -76,6 +78,8 @@ VerifyReport verify(const VerifyOptions& options, Measured& measured) try {
 }  // namespace
 
 Shared<VerifyReport> verify_share(const VerifyOptions& options, const SharedWork& shared) {
+  require_apart({{"path", options.path}, {"source", options.source.value_or("")}},
+                {{"parts", shared.parts}});
   Measured measured(shared, "verify");
   VerifyReport report = verify(options, measured);
   if (!measured.is_shared()) return {std::move(report), {}};

@@ -71,7 +71,7 @@ class Pipeline {
       committing = std::async(std::launch::async, [&, shard, w = std::move(writer)]() mutable {
         check_inputs(shard);
         before_commit();
-        output_.before_commit(shard, outcomes_);
+        output_.before_commit(shard, *w, outcomes_);
         w->commit();
       });
     };

@@ -64,7 +64,7 @@ int flags_of(Open how) {
     case Open::folder:
       return O_RDONLY | O_DIRECTORY;
     case Open::create:
-      return O_WRONLY | O_CREAT | O_EXCL;
+      return O_RDWR | O_CREAT | O_EXCL;
     case Open::append:
       return O_WRONLY | O_NOCTTY;
     case Open::lock:  // opened for writing: NFS has exclusive locks only for such files

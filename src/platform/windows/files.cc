@@ -79,7 +79,7 @@ HowToOpen how_to(Open how) {
     case Open::folder:
       return {FILE_LIST_DIRECTORY, OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS};
     case Open::create:
-      return {GENERIC_WRITE, CREATE_NEW, FILE_ATTRIBUTE_NORMAL};
+      return {GENERIC_READ | GENERIC_WRITE, CREATE_NEW, FILE_ATTRIBUTE_NORMAL};
     case Open::append:
       return {GENERIC_WRITE, OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL};
     case Open::sync:  // a file opened for reading cannot be flushed

@@ -383,7 +383,7 @@ TEST_F(GgufRefusal, OutputsThatCannotBeWritten) {
           o.overwrite = true;
         });
       },
-      {"is the input"});
+      {"is input"});
 }
 
 TEST(GgufSource, RefusesWhatItCannotRead) {

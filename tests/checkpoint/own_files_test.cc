@@ -1,0 +1,234 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/expect_error.h"
+#include "checkpoint/findings.h"
+#include "checkpoint/safetensors/written_files.h"
+#include "checkpoint/tiny_model.h"
+#include "core/file_hash.h"
+#include "nvfp4/convert.h"
+#include "nvfp4/error.h"
+#include "nvfp4/verify.h"
+
+/// The list of what was written: what --overwrite removes, and the hashes of files.
+namespace nvfp4::own_files_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kList = "nvfp4.files.json";
+constexpr const char* kShard = "model-00002-of-00003.safetensors";
+
+class OwnFiles : public ::testing::Test {
+ protected:
+  OwnFiles() {
+    write_tiny_llama(dir_ / "in");
+    write();
+    options_.overwrite = true;
+    expected_ = files_of(out_);
+  }
+
+  QuantizeReport write() { return quantize_checkpoint(options_); }
+
+  void expect_refused(const std::string& file) {
+    const auto before = files_of(out_);
+    expect_error<IoError>([&] { write(); }, {file, "--overwrite does not"});
+    EXPECT_EQ(files_of(out_), before);
+  }
+
+  /// Changes one bit and keeps size and modification time.
+  void flip(const fs::path& file) {
+    const auto time = fs::last_write_time(file);
+    std::string bytes = read_text(file);
+    bytes[bytes.size() - 3] ^= 4;
+    write_text(file, bytes);
+    fs::last_write_time(file, time);
+  }
+
+  TempDir dir_;
+  const fs::path out_ = dir_ / "out";
+  QuantizeCheckpointOptions options_ = quantize_options(dir_ / "in", out_);
+  std::map<std::string, std::string> expected_;
+};
+
+TEST_F(OwnFiles, OverwriteRemovesListedFiles) {
+  fs::remove_all(dir_ / "in" / "assets");
+  fs::remove(dir_ / "in" / "modeling_llama.py");
+  options_.format = "compressed-tensors";
+  EXPECT_TRUE(write().warnings.empty());
+  EXPECT_FALSE(fs::exists(out_ / "assets"));
+  EXPECT_FALSE(fs::exists(out_ / "modeling_llama.py"));
+  EXPECT_FALSE(fs::exists(out_ / "hf_quant_config.json"));
+}
+
+TEST_F(OwnFiles, OverwriteRefusesWhatLoadersRead) {
+  for (const char* name :
+       {"stale.safetensors", "adapter_model.safetensors", "adapter_config.json",
+        "pytorch_model.bin.index.json", "generation_config.json", "params.json"}) {
+    write_text(out_ / name, "mine");
+    expect_refused(name);
+    fs::remove(out_ / name);
+  }
+  EXPECT_NO_THROW(write());
+}
+
+TEST_F(OwnFiles, OverwriteRefusesReplacedFiles) {
+  for (const char* name : {kShard, "config.json", "tokenizer.json"}) {
+    const std::string old = read_text(out_ / name);
+    write_text(out_ / name, old + " ");
+    expect_refused(name);
+    write_text(out_ / name, old);
+  }
+}
+
+TEST_F(OwnFiles, OverwriteRefusesForeignCopiesOfCarriedFiles) {
+  write_text(dir_ / "in" / "notes.txt", "the model's");
+  write_text(out_ / "notes.txt", "mine");
+  expect_refused("notes.txt");
+  fs::remove(out_ / "notes.txt");
+  write_text(dir_ / "in" / "assets" / "new", "the model's");
+  fs::create_directory(out_ / "assets" / "new");
+  expect_refused("assets/new");
+}
+
+TEST_F(OwnFiles, OverwriteNamesOtherForeignFiles) {
+  write_text(out_ / "notes.txt", "mine");
+  write_text(out_ / "assets" / "mine.txt", "mine");
+  fs::create_directories(out_ / "plots" / "deep");
+  write_text(out_ / "plots" / "deep" / "config.json", "mine");
+  const auto warnings = write().warnings;
+  ASSERT_EQ(warnings.size(), 3u);
+  EXPECT_TRUE(warnings[0].ends_with("assets/mine.txt: was there before and stays there"));
+  EXPECT_EQ(read_text(out_ / "assets" / "mine.txt"), "mine");
+  EXPECT_EQ(read_text(out_ / "notes.txt"), "mine");
+  EXPECT_EQ(read_text(out_ / "plots" / "deep" / "config.json"), "mine");
+}
+
+TEST_F(OwnFiles, OverwriteRefusesDownloadedModel) {
+  fs::copy(dir_ / "in", dir_ / "model", fs::copy_options::recursive);
+  const auto before = files_of(dir_ / "model");
+  options_.output = dir_ / "model";
+  expect_error<IoError>([&] { write(); }, {"config.json", "--overwrite does not"});
+  EXPECT_EQ(files_of(dir_ / "model"), before);
+}
+
+TEST_F(OwnFiles, OverwriteKnowsOlderFoldersByTheirMetadata) {
+  fs::remove(out_ / kList);
+  write_text(out_ / "lora.safetensors", "mine");
+  expect_refused("lora.safetensors");
+  fs::remove(out_ / "lora.safetensors");
+  EXPECT_TRUE(write().warnings.empty());
+  EXPECT_EQ(files_of(out_), expected_);
+}
+
+TEST_F(OwnFiles, OverwriteReplacesConversionsToo) {
+  ConvertOptions convert;
+  convert.input = out_;
+  convert.output = dir_ / "bf16";
+  convert.to = "bf16";
+  convert_checkpoint(convert);
+  options_.output = dir_ / "bf16";
+  write();
+  EXPECT_EQ(files_of(dir_ / "bf16"), expected_);
+}
+
+TEST_F(OwnFiles, HostileListRemovesNothingOutside) {
+  write_text(dir_ / "victim", "mine");
+  fs::create_directory(dir_ / "elsewhere");
+  write_text(dir_ / "elsewhere" / "file", "mine");
+  fs::create_directory_symlink(dir_ / "elsewhere", out_ / "sub");
+  auto json = nlohmann::json::parse(read_text(out_ / kList));
+  json["files"]["sub/file"] = nlohmann::json::object();
+  write_text(out_ / kList, json.dump());
+  write();
+  EXPECT_EQ(read_text(dir_ / "elsewhere" / "file"), "mine");
+  json["files"]["../victim"] = nlohmann::json::object();
+  write_text(out_ / kList, json.dump());
+  write();
+  EXPECT_EQ(read_text(dir_ / "victim"), "mine");
+}
+
+TEST_F(OwnFiles, SampleRemovesOnlyItsOwn) {
+  SampleOptions sample;
+  sample.output = dir_ / "sample";
+  sample.scale = 1.0 / 64;
+  sample_checkpoint(sample);
+  sample.overwrite = true;
+  sample.shards = 2;
+  sample_checkpoint(sample);
+  EXPECT_FALSE(fs::exists(dir_ / "sample" / "model.safetensors"));
+  write_text(dir_ / "sample" / "mine.safetensors", "mine");
+  expect_error<IoError>([&] { sample_checkpoint(sample); }, {"mine.safetensors"});
+  EXPECT_TRUE(fs::exists(dir_ / "sample" / "mine.safetensors"));
+}
+
+TEST_F(OwnFiles, ResumeRefusesFlippedBitInCompleteOutput) {
+  options_.overwrite = false;
+  options_.resume = true;
+  flip(out_ / kShard);
+  expect_error<ValueError>([&] { write(); }, {kShard, "other bytes", "--overwrite"});
+  flip(out_ / kShard);
+  flip(out_ / "tokenizer.json");
+  write();
+  EXPECT_EQ(files_of(out_), expected_);
+}
+
+std::ptrdiff_t changed(const VerifyReport& report) {
+  return std::ranges::count(report.findings, "changed-file", &Finding::code);
+}
+
+TEST_F(OwnFiles, VerifyFullFindsFlippedBit) {
+  VerifyOptions verify;
+  verify.path = out_;
+  verify.full = true;
+  EXPECT_FALSE(verify_checkpoint(verify).broken());
+  flip(out_ / kShard);
+  fs::remove(out_ / "tokenizer.json");
+  write_text(out_ / "README.md", "a card may change");
+  const VerifyReport report = verify_checkpoint(verify);
+  EXPECT_EQ(changed(report), 2);
+  EXPECT_TRUE(report.broken());
+  verify.full = false;
+  EXPECT_EQ(changed(verify_checkpoint(verify)), 0);
+  fs::remove(out_ / kList);
+  verify.full = true;
+  expect_error<UnsupportedError>([&] { verify_checkpoint(verify); }, {kList, "--full"});
+}
+
+std::string hash_of(const fs::path& path) { return checkpoint::written_file(path).hash; }
+
+TEST(FileHash, RangesInAnyOrderGiveTheHashOfTheFile) {
+  const TempDir dir;
+  std::string bytes(300'001, '\0');
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * i / 7);
+  write_text(dir / "file", bytes);
+  const auto data = std::as_bytes(std::span(bytes));
+  const std::string whole = hash_of(dir / "file");
+  int read = 0;
+  const auto read_back = [&](std::uint64_t offset, std::span<std::byte> out) {
+    ++read;
+    std::ranges::copy(data.subspan(offset, out.size()), out.begin());
+  };
+  for (const std::size_t step : {1000u, 65536u, 70000u, 400000u}) {
+    FileHash hash(bytes.size());
+    for (std::size_t at = 0; at < bytes.size(); at += 2 * step)
+      hash.add(at, data.subspan(at, std::min(step, bytes.size() - at)));
+    for (std::size_t at = step; at < bytes.size(); at += 2 * step)
+      hash.add(at, data.subspan(at, std::min(step, bytes.size() - at)));
+    read = 0;
+    EXPECT_EQ(checkpoint::hash_text(hash.finish(read_back)), whole) << step;
+    EXPECT_EQ(read == 0, step == 65536 || step > bytes.size()) << step;
+  }
+  FileHash twice(bytes.size());
+  const std::vector<std::byte> other(65536);
+  twice.add(0, other);
+  twice.add(0, data);
+  EXPECT_EQ(checkpoint::hash_text(twice.finish(read_back)), whole) << "the later bytes count";
+  bytes[200'000] ^= 1;
+  write_text(dir / "file", bytes);
+  EXPECT_NE(hash_of(dir / "file"), whole);
+}
+
+}  // namespace
+}  // namespace nvfp4::own_files_test
