@@ -8,10 +8,10 @@
 
 namespace nvfp4::checkpoint {
 
-/// What tells the shards in `folder` from those that the plan would write; empty if nothing does.
-/// Compared are names, dtypes, shapes and metadata, which name the options and the input of what
-/// was encoded, samples of what was copied, global scales of what was moved, rows of what was
-/// decoded. Throws IoError.
+/// Returns how the shards in `folder` differ from those that the plan would write, or "". It
+/// compares names, dtypes, shapes and metadata. The metadata name the options and the input of
+/// quantized tensors. It also compares samples of copied tensors, the global scales of weights with
+/// copied codes, and the first row of dequantized weights. Throws IoError.
 std::string difference_from_plan(const Plan& plan, const std::filesystem::path& folder);
 
 /// Returns the files of an output folder without their sizes. The model card is left out, since its

@@ -8,10 +8,11 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Cards of embedding models have a megabyte of results.
+/// Limits: bytes of the front matter, bytes of a word, words of a list. The results in cards of
+/// embedding models take a megabyte.
 constexpr std::size_t kBytes = 4 << 20, kWord = 200, kWords = 200;
 
-/// The next line, which is taken from the text, without the spaces at its end.
+/// Removes the next line from the text. Returns it without the spaces at its end.
 std::string_view next_line(std::string_view& text) {
   const std::size_t end = std::min(text.find('\n'), text.size());
   std::string_view line = text.substr(0, end);
@@ -21,7 +22,7 @@ std::string_view next_line(std::string_view& text) {
   return line;
 }
 
-/// What lies between the two lines; empty if they are not there.
+/// Returns the text between the two lines "---", or "" if they are missing.
 std::string_view block(std::string_view card) {
   if (next_line(card) != "---") return {};
   const std::string_view start = card;

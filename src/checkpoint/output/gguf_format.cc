@@ -1,5 +1,5 @@
-// llama.cpp's single file. Codes and scales lie together in its blocks; by these names they are
-// read out of them (gguf/view.h) and put into them (gguf/sink.h).
+// The format of llama.cpp, a single file. Its blocks contain both codes and scales. With the names
+// below, they are read from the blocks (gguf/view.h) and written into them (output/gguf_sink.h).
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/formats/format.h"
 #include "checkpoint/gguf/blocks.h"
@@ -22,7 +22,8 @@ std::string_view left_out(std::string_view tensor, const ModelConfig& config) {
   return gguf::left_out(tensor, parse_config_json(config.text, config.file));
 }
 
-/// A weight that llama.cpp multiplies by no scale. Names it does not know are an error later.
+/// Returns the function that excludes weights to which llama.cpp applies no global scale. Unknown
+/// names are an error later.
 KeptReason keeper(const ModelConfig& config) {
   if (config.text.empty()) return {};
   const gguf::Architecture* architecture =
@@ -57,7 +58,7 @@ std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std:
 
 }  // namespace
 
-/// llama.cpp reads no configuration but the keys in the file.
+/// The GGUF format. llama.cpp reads its configuration only from the keys of the file.
 const CheckpointFormat kGguf = {.name = "gguf",
                                 .reads = kReads,
                                 .loaders = kLoaders,

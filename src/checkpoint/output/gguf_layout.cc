@@ -17,14 +17,14 @@ namespace {
 using checkpoint::kNone;
 using safetensors::DType;
 
-/// A tensor that one planned tensor, or one for each expert, becomes.
+/// A planned tensor. It becomes a tensor of the file or, for an expert, a part of a stack.
 struct Member {
   std::string model_name;
   const Type* type = nullptr;
   std::vector<std::int64_t> shape;
   Place place;
   std::size_t spec = 0, scales = kNone, global = kNone, input = kNone;
-  DType dtype = DType::u8;  ///< of a plain one
+  DType dtype = DType::u8;  ///< dtype of a tensor that is not NVFP4
 };
 
 std::string file_of(const checkpoint::ModelFolder& model) {
@@ -32,8 +32,9 @@ std::string file_of(const checkpoint::ModelFolder& model) {
   return printable(path.string(), 4096);
 }
 
-/// Source: conversion/base.py, prepare_tensors(): "Most of the codebase that takes in 1D tensors or
-/// norms only handles F32 tensors".
+/// Reports whether llama.cpp reads the tensor only as F32. Source: conversion/base.py,
+/// prepare_tensors(): "Most of the codebase that takes in 1D tensors or norms only handles F32
+/// tensors".
 bool must_be_f32(const Place& place, std::size_t dimensions) {
   const std::string& name = place.file_name;
   return dimensions <= 1 || name.ends_with("_norm.weight") || !name.ends_with(".weight") ||
@@ -66,7 +67,7 @@ class Maker {
   }
 
  private:
-  /// Null if the tensor is left out.
+  /// Returns the place of a tensor in the file. Null if the tensor is left out.
   std::optional<Place> place_for(const std::string& name) {
     if (name.ends_with(".rotary_emb.inv_freq")) return std::nullopt;  // computed from the config
     if (const std::string_view what = left_out(name, config_); !what.empty())
@@ -138,11 +139,11 @@ class Maker {
   }
 
   void add(Member member) {
-    // Ends first, then layer by layer.
+    // Tensors outside the layers come first, then those of each layer.
     members_[{member.place.layer, member.place.file_name}].push_back(std::move(member));
   }
 
-  /// One tensor of the file.
+  /// Adds one tensor of the file, made of these members, and its global scales.
   void place(std::vector<Member>& members) {
     const Member& first = members.front();
     const std::size_t tensor = layout_.tensors.size();
@@ -266,10 +267,10 @@ class Maker {
 
 std::string_view left_out(std::string_view name, const Json& config) {
   constexpr std::string_view kLayers = "model.layers.";
-  if (const auto scale = checkpoint::cache_scale(name);  // a gate may have a k_scale, too
+  if (const auto scale = checkpoint::cache_scale(name);  // a gate may also have a k_scale
       scale && scale->attention.ends_with("attn"))
     return "the key and value cache";
-  // Where none is counted no layer lies beyond them; the key that lacks is an error of its own.
+  // Without a number of layers, no layer is beyond the last. The missing key is another error.
   const std::int64_t layers = integer_of(config, {"num_hidden_layers"}, 0);
   if (layers > 0 && name.starts_with(kLayers) &&
       std::atoll(std::string(name.substr(kLayers.size())).c_str()) >= layers)

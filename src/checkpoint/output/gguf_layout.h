@@ -11,37 +11,39 @@
 
 namespace nvfp4::gguf {
 
-/// Where the bytes of one planned tensor go.
+/// The destination of the bytes of one planned tensor.
 struct Target {
   enum class Kind : std::uint8_t {
     dropped,
     copy,
-    widen_bf16,  ///< to F32
-    widen_f16,
-    codes,   ///< and their scales
-    scales,  ///< go with the codes
+    widen_bf16,  ///< BF16 to F32
+    widen_f16,   ///< F16 to F32
+    codes,       ///< NVFP4 codes with their block scales
+    scales,      ///< block scales; written together with the codes
   };
   Kind kind = Kind::dropped;
-  std::size_t tensor = 0;       ///< in Layout::tensors
-  std::uint64_t begin = 0;      ///< in the bytes of that tensor
-  std::uint64_t row_bytes = 0;  ///< of the planned tensor
+  std::size_t tensor = 0;       ///< index in Layout::tensors
+  std::uint64_t begin = 0;      ///< byte offset in that tensor
+  std::uint64_t row_bytes = 0;  ///< size of a row of the planned tensor
   Interleave interleave;
 };
 
-/// Everything about the file but its bytes.
+/// The content of a GGUF file, except the bytes of its tensors.
 struct Layout {
   std::vector<TensorSpec> tensors;
-  std::vector<Target> targets;         ///< of the shard's specs
-  std::vector<std::string> bf16, f16;  ///< names of the tensors that were widened
+  std::vector<Target> targets;         ///< destination of each tensor of the shard
+  std::vector<std::string> bf16, f16;  ///< names of tensors that are widened to F32
   std::vector<std::string> warnings;
 };
 
-/// What a tensor of the model is of, if llama.cpp has no place for that; empty: it has one.
+/// Returns the part of a model that a tensor belongs to, if llama.cpp has no place for that part.
+/// "": it has one.
 std::string_view left_out(std::string_view name, const Json& config);
 
-/// Throws UnsupportedError that names the tensor: no name or place in the file, a depth that is no
-/// multiple of 64, experts that are missing or differ, a dtype or NVFP4 where llama.cpp cannot have
-/// it.
+/// Returns the layout of the file. Throws UnsupportedError, which names the tensor, if it has no
+/// name or place in the file. The same error is thrown if K is not a multiple of 64, or if experts
+/// are missing or differ. It is also thrown if llama.cpp does not support the dtype, or NVFP4, for
+/// the tensor. Throws FormatError if rows must be interleaved and the number of heads is missing.
 Layout make_layout(const checkpoint::Plan& plan, const checkpoint::ModelFolder& model,
                    const Architecture& architecture, const Json& config);
 

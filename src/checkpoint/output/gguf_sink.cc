@@ -24,7 +24,8 @@ namespace {
 
 using checkpoint::grow;
 
-/// The keys of a large vocabulary have a tenth of that.
+/// Size limit of the keys that are copied from a GGUF file. The keys of a large vocabulary have a
+/// tenth of that.
 constexpr std::uint64_t kMaxCarriedBytes = std::uint64_t{128} << 20;
 
 class Sink final : public checkpoint::ShardWriter {
@@ -70,13 +71,14 @@ class Sink final : public checkpoint::ShardWriter {
 
   void commit() override { writer_.commit(); }
 
-  /// A tensor that the model does not have.
+  /// Writes a tensor that the model does not have.
   void write_own(std::size_t tensor, std::span<const float> values) {
     writer_.write(tensor, 0, std::as_bytes(values));
   }
 
  private:
-  /// Bytes that start at `offset` of rows of `row_bytes`, each where it belongs.
+  /// Writes bytes that start at byte `offset` of the planned tensor. Its rows have `row_bytes`.
+  /// Each row goes to its place in the file.
   void place(const Target& target, std::uint64_t offset, std::span<const std::byte> data,
              std::uint64_t row_bytes) {
     if (target.interleave.rows_per_head == 0)
@@ -167,7 +169,7 @@ class GgufContainer final : public checkpoint::Container {
   const std::vector<std::string>& warnings() const override { return warnings_; }
 
  private:
-  /// A weight that is 4-bit, if there is one.
+  /// Returns the name of a 4-bit weight, or of the first tensor if there is no such weight.
   static std::string first_tensor(const checkpoint::Plan& plan) {
     if (!plan.units.empty()) return plan.units.front().slice.module + ".weight";
     return plan.tensors.empty() ? std::string() : std::string(plan.tensors.front().name);
@@ -180,8 +182,8 @@ class GgufContainer final : public checkpoint::Container {
     return known;
   }
 
-  /// Everything that a file says of itself, tokenizer and all, but how its tensors are stored and
-  /// what is written anew.
+  /// Returns the keys of a file, including those of the tokenizer. Keys about the storage of
+  /// tensors and own keys are left out. The quantization version and the file type are new.
   static std::vector<NewEntry> entries_of(const File& source) {
     std::vector<NewEntry> out;
     std::map<std::string_view, std::uint32_t> anew = {{kQuantizationKey, kQuantizationVersion},
@@ -213,7 +215,7 @@ class GgufContainer final : public checkpoint::Container {
   }
 
   void add_own_keys(const checkpoint::Plan& plan) {
-    // Where it was made of the keys, they say more.
+    // A config.json that was created from the keys has less information than the keys.
     if (keeps_config_) entries_.push_back({kConfigKey, new_text(plan.config_json)});
     if (!layout_.bf16.empty()) entries_.push_back({kBf16Key, new_strings(layout_.bf16)});
     if (!layout_.f16.empty()) entries_.push_back({kF16Key, new_strings(layout_.f16)});

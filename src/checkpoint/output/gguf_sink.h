@@ -4,9 +4,10 @@
 
 namespace nvfp4::gguf {
 
-/// A GGUF file for llama.cpp. Codes and scales only move: into blocks of 64, experts into stacks,
-/// rows of q and k as rotary embeddings want them. What is not quantized stays as it is or, where
-/// llama.cpp wants that, becomes FP32, which is exact.
+/// Returns the container of a GGUF file for llama.cpp. Codes and scales are copied into blocks of
+/// 64 elements, and experts into stacks. Rows of q and k get llama.cpp's order for rotary
+/// embeddings. Other tensors keep their dtype or, where llama.cpp requires it, become F32, which is
+/// exact. `plan` must outlive the container.
 std::unique_ptr<const checkpoint::Container> make_container(const checkpoint::ModelFolder& model,
                                                             const checkpoint::Plan& plan);
 

@@ -76,14 +76,14 @@ Json options_of(const ModelFolder& model, const TransformOptions& options, const
   return json;
 }
 
-/// By which a finished shard is known again.
+/// Returns the size and fingerprint that identify the file of a finished shard.
 Json identity_of(const fs::path& path) {
   const TensorFile file = TensorFile::open(path);
   return {{"bytes", file.file_bytes()}, {"content", hex(content_of(file))}};
 }
 
-/// The same of a shard that was just written: what its header says need not be read again, which
-/// would take a kilobyte for each tensor.
+/// Returns the same for a shard that was just written. It does not parse the header, which would
+/// take a kilobyte for each tensor.
 Json identity_of(const PlannedShard& shard, const fs::path& path) {
   if (path.string().find(".safetensors") == std::string::npos) return identity_of(path);
   const InputFile file(path);
@@ -99,7 +99,7 @@ Json parse_journal(std::string_view text, const std::string& file) {
   return json;
 }
 
-/// The first member that is not the same in both objects.
+/// Describes the first member that differs between the objects. Returns "" if none does.
 std::string difference(const Json& before, const Json& now) {
   for (const auto& [key, value] : now.items()) {
     if (!before.contains(key)) return fmt::format("{} was absent, now {}", key, dump_line(value));
@@ -133,7 +133,7 @@ void Journal::resume(const std::string& text, const std::string& file) {
   }
   require<ValueError>(before.value("config", Json()) == json_["config"], ErrorCode::resume_differs,
                       "--resume: config.json of the interrupted run differs");
-  // A line without an end was being written when its process died.
+  // The last line has no end if the process died while it wrote the line.
   for (std::size_t at = text.find('\n') + 1, end; (end = text.find('\n', at)) != text.npos;
        at = end + 1) {
     const Json line = parse_json(std::string_view(text).substr(at, end - at), file);
@@ -189,7 +189,7 @@ void Journal::save_clearing(const fs::path& folder, const std::vector<fs::path>&
 void Journal::record(const PlannedShard& shard, const fs::path& path, const std::string& hash,
                      const std::vector<Outcome>& all) {
   std::string errors = "[";
-  constexpr std::size_t kOfTensor = 80;  // bytes, about
+  constexpr std::size_t kOfTensor = 80;  // approximate number of bytes
   errors.reserve(kOfTensor * shard.tensors);
   for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t) {
     if (errors.size() > 1) errors += ',';

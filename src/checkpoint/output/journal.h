@@ -11,63 +11,65 @@
 #include "checkpoint/safetensors/written_files.h"
 #include "core/json.h"
 
-/// nvfp4.partial.json: what an unfinished output folder is going to be, and which of its shards are
-/// finished. While it is there the folder is incomplete; it is written before anything else and
-/// removed last. Its first line has the options and the input, each further line a finished shard:
-/// a line is appended for a shard, so that the time does not grow with the square of the shards.
+/// nvfp4.partial.json: the options of an unfinished output folder and its finished shards. The
+/// folder is incomplete while this file exists. The file is written before all others and removed
+/// last. Its first line has the options and the input. Each further line has a finished shard. A
+/// line is appended for each shard, so that the time is not quadratic in the number of shards.
 namespace nvfp4::checkpoint {
 
 class Journal {
  public:
-  /// For a new run. `files`: what the folder will hold, which --overwrite may remove.
+  /// Creates the journal of a new run. `files` are the files that the folder will hold. --overwrite
+  /// may remove them.
   Journal(const ModelFolder& model, const TransformOptions& options, const Plan& plan,
           const WrittenFiles& files);
 
-  /// Takes over what an earlier run, or another rank of this one, has done. Throws ValueError that
-  /// names the first option or input file that differs, FormatError for a journal that cannot be
-  /// read.
+  /// Adds the records of an earlier run, or of another rank of this run. Throws ValueError, which
+  /// names the first option or input file that differs, or FormatError if the text is malformed.
   void resume(const std::string& text, const std::string& file);
 
   std::string text() const;
-  /// Writes it to the folder, atomically.
+  /// Writes the journal to the folder, atomically.
   void save(const std::filesystem::path& folder) const;
-  /// Removes it: the folder is complete.
+  /// Removes the journal. Then the folder is complete.
   static void finish(const std::filesystem::path& folder);
-  /// Written before the files of an old output are removed: a resumed run goes on with that and
-  /// then starts.
+  /// Writes the journal of a folder whose old files, `own`, are about to be removed. A resumed run
+  /// continues to remove them and then starts.
   static void save_clearing(const std::filesystem::path& folder,
                             const std::vector<std::filesystem::path>& own);
-  /// Throws FormatError for a journal that cannot be read.
+  /// Reports whether save_clearing() wrote the journal. Throws FormatError if it is malformed.
   static bool is_clearing(const std::string& text, const std::string& file);
 
-  /// Records a shard that is whole but has not got its name yet: how to know it again, and its
-  /// errors, tensor by tensor, so that the report of a resumed run is whole. Throws IoError.
+  /// Records a shard that is complete but does not have its final name yet. The record identifies
+  /// the file. It also has the errors of each tensor, for the report of a resumed run. Throws
+  /// IoError.
   void record(const PlannedShard& shard, const std::filesystem::path& path, const std::string& hash,
               const std::vector<Outcome>& all);
-  /// Appends the shard's record to `file`, which save() or text() made, and waits for the disk.
+  /// Appends the shard's record to `file`, which save() or text() created, and waits for the disk.
   /// Throws IoError.
   void append(const PlannedShard& shard, const std::filesystem::path& file) const;
-  /// Whether the shard was recorded, its file unseen.
+  /// Reports whether the shard was recorded. It does not read the file.
   bool names(const PlannedShard& shard) const;
-  /// Whether `path` is the file that was recorded, and no other run's of the same header; `whole`:
-  /// and has the hash that was recorded. Throws IoError.
+  /// Reports whether `path` is the recorded file and not one of another run with the same header.
+  /// If `whole`, it also compares the hash of all bytes. Throws IoError.
   bool is_recorded(const PlannedShard& shard, const std::filesystem::path& path, bool whole) const;
-  /// Returns the hash that was recorded of a shard; "" if there is none.
+  /// Returns the recorded hash of a shard, or "" if there is none.
   std::string hash_of(const PlannedShard& shard) const;
-  /// False if its errors were not recorded.
+  /// Copies the recorded errors of a shard to `all`. Returns false if they were not recorded.
   bool recall(const PlannedShard& shard, std::vector<Outcome>& all) const;
 
  private:
-  /// How a shard is known again, and its errors as JSON: as values they would take ten times that.
+  /// The identity of a shard's file and the shard's errors, as JSON text. As values the errors
+  /// would take ten times the memory.
   struct Record {
     Json identity;
     std::string errors;
   };
   static std::string line_of(const std::string& shard, const Record& record);
-  /// Piece by piece: there may be a hundred bytes for each tensor.
+  /// Passes the text to `put` in pieces, since it may have a hundred bytes for each tensor.
   void write(const std::function<void(std::string_view)>& put) const;
 
-  Json json_;  ///< the first line
+  Json json_;  ///< the first line of the file
   std::map<std::string, Record> records_;
 };
 

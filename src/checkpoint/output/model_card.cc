@@ -18,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// How an engine is started; of a format, or of all that it reads.
+/// The instructions for an engine and a format. `format` is "" for all formats that the engine
+/// reads.
 struct Engine {
   std::string_view loader, format, title, how;
 };
@@ -43,7 +44,7 @@ constexpr std::string_view kTransformers =
     "model = transformers.AutoModelForCausalLM.from_pretrained(\"path/to/this/folder\", "
     "dtype=torch.bfloat16)\n```\n";
 
-/// Text of a file or an option, as Markdown shows it as it is.
+/// Returns text of a file or an option, escaped so that Markdown shows it unchanged.
 std::string plain(std::string_view text) {
   std::string out;
   for (const char c : printable(text)) {
@@ -53,7 +54,7 @@ std::string plain(std::string_view text) {
   return out;
 }
 
-/// A text that YAML takes for nothing else.
+/// Returns the text in quotes, so that YAML reads it as a string.
 std::string yaml(const std::string& text) { return dump_line(Json(text)); }
 
 std::string size_text(std::uint64_t bytes) {
@@ -74,7 +75,7 @@ std::int64_t elements(const TensorReport& t) {
   return n;
 }
 
-/// "model.layers.0.mlp.experts.3.w1.weight" -> "experts.w1"
+/// Returns "experts.w1" for "model.layers.0.mlp.experts.3.w1.weight".
 std::string kind_of_weight(std::string_view name) {
   if (name.ends_with(".weight")) name.remove_suffix(7);
   const std::size_t dot = name.rfind('.');
@@ -105,7 +106,8 @@ class Card {
     return front_matter(read_model_text(path));
   }
 
-  /// What the model is called that has no name: no folder of this machine comes into the card.
+  /// Returns the architecture, as the name of a model that is not from the hub. Names of local
+  /// folders must not appear in the card.
   std::string architecture() const {
     const Json config = parse_json_or_null(model_.config.text);
     if (!config.is_object()) return "A model";
@@ -120,7 +122,7 @@ class Card {
     return !plan_.config_json.empty() && plan_.format->single_file.empty();
   }
 
-  /// What the hub reads. "base_model" must be a name there.
+  /// Returns the front matter, which the hub reads. "base_model" must be the name of a model there.
   std::string front() const {
     auto members = source();
     std::string out = "---\n";

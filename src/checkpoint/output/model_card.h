@@ -6,9 +6,10 @@
 
 namespace nvfp4::checkpoint {
 
-/// The card of a quantized model for the Hugging Face Hub, Markdown with YAML front matter: what it
-/// was made of and how, what that cost, what runs it, its licence. The same for the same model and
-/// options: it has no times and names no device. Empty if nothing is quantized.
+/// Returns the card of a quantized model for the Hugging Face Hub: Markdown with YAML front matter.
+/// It has the source, the command, the sizes, the errors, the engines and the licence. It is equal
+/// for equal models and options, since it has no times and names no device. Empty if nothing is
+/// quantized.
 std::string model_card(const ModelFolder& model, const Plan& plan, const TransformOptions& options,
                        const QuantizeReport& report);
 

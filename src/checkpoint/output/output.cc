@@ -16,7 +16,7 @@ std::unique_ptr<Output> make_output(const ModelFolder& model, const Plan& plan,
 }
 
 void require_no_dangling_link(const fs::path& output) {
-  // With a slash behind it, the path is of what the link leads to.
+  // A path with a slash at its end refers to the target of the link.
   const fs::path link = output.has_filename() ? output : output.parent_path();
   require<IoError>(!fs::is_symlink(fs::symlink_status(link)) || fs::exists(link),
                    "{}: is a link to {}, which is not there", link.string(),

@@ -10,7 +10,7 @@
 
 namespace nvfp4::checkpoint {
 
-/// Where the bytes of a plan go: a folder of shards, or one file.
+/// The output of a plan: a folder of shards, or one file.
 class Output {
  public:
   explicit Output(std::size_t shards) : done_(shards) {}
@@ -18,33 +18,34 @@ class Output {
   Output& operator=(const Output&) = delete;
   virtual ~Output() = default;
 
-  /// Throws what open() would throw as things are now. Changes nothing.
+  /// Throws the error that open() would throw now. Changes nothing.
   virtual void check() {}
-  /// Makes room for the shards. Throws IoError, ValueError, FormatError, UnsupportedError.
+  /// Prepares the output for the shards. Throws IoError, ValueError, FormatError, UnsupportedError.
   virtual void open() {}
-  /// Whether open() may remove what was there.
+  /// Reports whether open() may remove an existing output.
   virtual bool replaces() const { return false; }
-  /// Nothing is left to do.
+  /// Reports whether nothing is left to do.
   virtual bool complete() const { return false; }
-  /// Shards that this process need not write: an earlier run has finished them, or they are of
-  /// another rank.
+  /// Returns a flag for each shard. It is true if this process need not write the shard, because an
+  /// earlier run has finished it or because it belongs to another rank.
   const std::vector<bool>& done() const { return done_; }
-  /// Of the first kind.
+  /// Returns the number of shards that an earlier run has finished.
   virtual int reused() const { return 0; }
-  /// Whether the shard is another rank's to write.
+  /// Reports whether another rank writes the shard.
   virtual bool is_of_another_rank(std::size_t) const { return false; }
 
   virtual std::unique_ptr<ShardWriter> open_shard(std::size_t shard) const = 0;
-  /// The shard is whole. Takes note of it and of its errors: it may get its name now.
+  /// Records a complete shard and its errors. After that the shard may get its final name.
   virtual void before_commit(std::size_t, ShardWriter&, const std::vector<Outcome>&) {}
-  /// Whether this process is to finish the output.
+  /// Reports whether this process must call finish().
   virtual bool is_last() { return true; }
-  /// What a shard's errors were that is done; false if nobody knows.
+  /// Copies the errors of a finished shard to the vector. Returns false if they are unknown.
   virtual bool recall(std::size_t, std::vector<Outcome>&) const { return false; }
-  /// Writes what is no shard, and says so in the report. `whole`: it knows every error.
+  /// Writes the files other than shards and adds them to the report. `whole`: the report has every
+  /// error.
   virtual void finish(QuantizeReport& /*report*/, bool /*whole*/) {}
 
-  /// What its users should know, in the order in which it was found out.
+  /// Returns the warnings for the user, the oldest first.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  protected:
@@ -52,12 +53,13 @@ class Output {
   std::vector<std::string> warnings_;
 };
 
-/// As the plan's format has it. Touches nothing yet; the arguments must outlive it. Throws
-/// UnsupportedError for ranks that would write one file, IoError.
+/// Creates the output for the plan's format. It changes no files yet. The arguments must outlive
+/// the output. Throws IoError, or UnsupportedError for several ranks and a single file.
 std::unique_ptr<Output> make_output(const ModelFolder& model, const Plan& plan,
                                     const TransformOptions& options);
 
-/// Throws IoError if the path is a link to what is not there: it would be replaced, or removed.
+/// Throws IoError if the path is a link whose target does not exist. A run would replace or remove
+/// the link.
 void require_no_dangling_link(const std::filesystem::path& output);
 
 }  // namespace nvfp4::checkpoint

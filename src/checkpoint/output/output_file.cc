@@ -52,7 +52,7 @@ void OutputFile::check() {
   if (!platform::may_write_in(folder)) throw_io_error(folder, "create a file in", errno);
   container_ = plan_.format->container(model_, plan_);
   warnings_ = container_->warnings();
-  // What a run that was killed left of it goes first.
+  // The partial file of a killed run is replaced, so its space counts as free.
   std::error_code none;
   const std::uintmax_t stale = fs::file_size(partial_path(path_), none);
   lacks_room_ = lack_of_room(folder, container_->tensor_bytes(), none ? 0 : stale);

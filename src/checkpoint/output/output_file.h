@@ -9,8 +9,8 @@
 
 namespace nvfp4::checkpoint {
 
-/// Makes the folders of a file that are not there. At the end those go again that hold nothing: a
-/// run that failed leaves none.
+/// Creates the missing folders of a file. The destructor removes those that are empty, so that a
+/// failed run leaves none.
 class FolderOf {
  public:
   explicit FolderOf(const std::filesystem::path& output);
@@ -19,14 +19,14 @@ class FolderOf {
   ~FolderOf();
 
  private:
-  std::vector<std::filesystem::path> made_;  ///< the innermost first
+  std::vector<std::filesystem::path> made_;  ///< created folders, the innermost first
 };
 
-/// A file of another kind than safetensors, written whole or not at all. Options:
-///   resume     UnsupportedError
-///   overwrite  a file of that name may be there.
-///   ranks      UnsupportedError for more than one
-/// ValueError for a name without the format's extension.
+/// An output in a single file that is not safetensors. It is written whole or not at all. Options:
+///   resume     throws UnsupportedError
+///   overwrite  replaces an existing file
+///   ranks      throws UnsupportedError for more than one
+/// A name without the format's extension throws ValueError.
 class OutputFile final : public Output {
  public:
   OutputFile(const ModelFolder& model, const Plan& plan, const TransformOptions& options);
@@ -41,7 +41,7 @@ class OutputFile final : public Output {
   const Plan& plan_;
   std::filesystem::path path_;
   bool resume_, overwrite_;
-  std::string lacks_room_;  ///< in the file system; "" if it does not
+  std::string lacks_room_;  ///< reason why the file does not fit on the disk, or ""
   std::unique_ptr<const Container> container_;
   std::optional<FolderOf> folder_;
 };

@@ -27,7 +27,7 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   return names;
 }
 
-/// When the files that a shard's tensors come from were changed last.
+/// Returns the newest modification time, in ns, of the input files of a shard.
 std::int64_t newest_input_of(const Plan& plan, const PlannedShard& shard) {
   std::int64_t newest = 0;
   for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
@@ -42,7 +42,7 @@ std::string index_text(const Plan& plan) {
   });
 }
 
-/// What is there of the path lets a folder be made in it.
+/// Throws IoError unless a folder can be created at the path.
 void require_place_of(const fs::path& path) {
   fs::path parent = fs::absolute(path).parent_path();
   std::error_code ignored;  // below a file nothing exists
@@ -107,7 +107,7 @@ void OutputFolder::create() {
   fs::path folder = fs::absolute(path_);
   if (!folder.has_filename()) folder = folder.parent_path();
   for (; !fs::exists(folder); folder = folder.parent_path()) created_.push_back(folder);
-  started_empty_ = true;  // so that the folders go if not all of them can be made
+  started_empty_ = true;  // so that the folders are removed if creating one fails
   fs::create_directories(path_);
   for (const fs::path& made : created_) sync_folder(made.parent_path());
 }
@@ -144,7 +144,7 @@ void OutputFolder::open_as_rank() {
   Start start = decide_as_rank();
   if (start == Start::fresh) {
     rank_files_.create(path_ / kJournalName, journal_.text());
-    start = decide_as_rank();  // of another rank, perhaps, with other options
+    start = decide_as_rank();  // the journal may be another rank's, with other options
   }
   if (is_complete(start)) return;
   take_records();
@@ -160,7 +160,7 @@ void OutputFolder::open_as_rank() {
   require_room(start);
 }
 
-/// The folder as a rank finds it, while others may change it. Reads the journal.
+/// Returns how a rank must start. Other ranks may change the folder meanwhile. Reads the journal.
 OutputFolder::Start OutputFolder::decide_as_rank() {
   const fs::path journal = path_ / kJournalName;
   for (;;) {
@@ -181,7 +181,7 @@ OutputFolder::Start OutputFolder::decide_as_rank() {
     std::vector<fs::path> entries = entries_of(path_);
     std::erase_if(entries, [](const fs::path& entry) { return RankFiles::is_one(entry.string()); });
     if (entries.empty()) return Start::fresh;
-    if (fs::exists(journal)) continue;  // since just now
+    if (fs::exists(journal)) continue;  // another rank has just created it
     require_own_folders();
     const std::string difference = difference_from_plan(plan_, path_);
     require<IoError>(difference.empty() && rest_is_complete(), ErrorCode::output_not_empty,
@@ -193,23 +193,23 @@ OutputFolder::Start OutputFolder::decide_as_rank() {
   }
 }
 
-/// What all ranks have finished by now. Whether that is all.
+/// Adds the records of all ranks to the journal. Reports whether every shard is finished.
 bool OutputFolder::take_records() {
   for (const fs::path& record : rank_files_.records()) {
     try {
       journal_.resume(read_model_text(record), record.string());
     } catch (const IoError&) {
-      if (fs::exists(record)) throw;  // else the last rank is finishing, and has removed it
+      if (fs::exists(record)) throw;  // otherwise the last rank has removed it
     }
   }
-  // Shards are opened only once all are named: each takes a read for each of its tensors.
+  // Shards are opened only when all have records: opening takes a read for each tensor.
   if (!std::ranges::all_of(plan_.shards, [&](const auto& s) { return journal_.names(s); }))
     return false;
   const std::vector<char> recorded = recorded_shards(/*whole=*/false);
   return std::ranges::count(recorded, 0) == 0;
 }
 
-/// Whether each shard is there as the journal has it; `whole`: every byte of it.
+/// Returns 1 for each shard whose file is the recorded one. `whole`: also compares all bytes.
 std::vector<char> OutputFolder::recorded_shards(bool whole) const {
   std::vector<char> recorded(plan_.shards.size());
   read_together(recorded.size(), [&](std::size_t s) {
@@ -221,33 +221,33 @@ std::vector<char> OutputFolder::recorded_shards(bool whole) const {
 bool OutputFolder::is_last() {
   if (ranks_ == 1) return true;
   const fs::path journal = path_ / kJournalName;
-  if (!fs::exists(journal)) {  // one of the same number that no lock kept away was faster
+  if (!fs::exists(journal)) {  // another process with this rank was faster
     if (rest_is_complete()) remove_rank_files();
     return false;
   }
-  // Each rank looks after it has recorded its own: the last one to record finds all.
+  // Each rank checks after it has recorded its own shards, so the last one finds all records.
   if (!take_records()) return false;
   if (!finish_lock_.take(rank_files_.finish_lock())) return false;
-  if (!fs::exists(journal)) {  // another one has finished meanwhile
+  if (!fs::exists(journal)) {  // another rank has finished meanwhile
     fs::remove(rank_files_.finish_lock());
     return false;
   }
-  journal_.save(path_);  // from here on it knows all, and the ranks' records may go
+  journal_.save(path_);  // it has all records now; those of the ranks may be removed
   remove_leftovers();
   return true;
 }
 
-/// Of an output that is complete. Whoever removed its journal may have died before these went, or
-/// one that came too late has written them since.
+/// Removes the ranks' files from a complete output. The process that removed the journal may have
+/// died before it removed them, or a late rank may have written them again.
 void OutputFolder::remove_rank_files() const {
   rank_files_.remove_records();
   rank_files_.remove_locks();
 }
 
-/// What is to be done with the folder as it is.
+/// Returns how a process without ranks must start in the existing folder.
 OutputFolder::Start OutputFolder::decide() {
   const std::vector<fs::path> entries = entries_of(path_);
-  // A kill while the first journal is written leaves only this.
+  // A run that was killed while it wrote the first journal leaves only this file.
   started_empty_ = entries.empty() ||
                    (resume_ && entries.size() == 1 && entries[0] == partial_path(kJournalName));
   if (started_empty_) return Start::fresh;
@@ -273,7 +273,8 @@ OutputFolder::Start OutputFolder::decide() {
   return whole && rest_is_complete() ? Start::complete : Start::finish_again;
 }
 
-/// Of a folder without a journal. Throws ValueError, FormatError.
+/// Marks all shards of a folder without a journal as finished. Throws ValueError, FormatError, for
+/// example if the shards are of another run or older than their input.
 void OutputFolder::check_written_by_this_run() {
   const std::string difference = difference_from_plan(plan_, path_);
   require<ValueError>(difference.empty(), ErrorCode::output_differs,
@@ -291,9 +292,9 @@ void OutputFolder::check_written_by_this_run() {
   }
 }
 
-/// Compares files with the hashes that the folder's list has of them: those that `counts`, by the
-/// number of the shard, kNone for other files. Returns whether one of these others differs. Throws
-/// ValueError for a shard that does.
+/// Compares files with their hashes in the folder's list. `counts` selects them by the index of the
+/// shard, or kNone for other files. Reports whether one of the other files differs. Throws
+/// ValueError for a shard that differs.
 bool OutputFolder::has_changed(const std::function<bool(std::size_t)>& counts) const {
   std::map<std::string_view, std::size_t> shards;
   for (std::size_t s = 0; s < plan_.shards.size(); ++s) shards[plan_.shards[s].file] = s;
@@ -310,7 +311,7 @@ bool OutputFolder::has_changed(const std::function<bool(std::size_t)>& counts) c
   return changed;
 }
 
-/// Everything but the shards.
+/// Reports whether all files other than the shards are complete.
 bool OutputFolder::rest_is_complete() const {
   const auto holds = [&](const std::string& name, const std::string& text) {
     const fs::path path = path_ / name;
@@ -328,7 +329,7 @@ bool OutputFolder::rest_is_complete() const {
   });
 }
 
-/// So that no process without ranks takes the folder. The ranks' own locks are files.
+/// Locks the folder against processes without ranks. The locks between ranks are files.
 void OutputFolder::share() {
   lock_ = platform::open(path_, platform::Open::folder);
   if (lock_.get() < 0) throw_io_error(path_, "open", errno);
@@ -340,15 +341,15 @@ void OutputFolder::share() {
 void OutputFolder::lock() {
   lock_ = platform::open(path_, platform::Open::folder);
   if (lock_.get() < 0) throw_io_error(path_, "open", errno);
-  // File systems without locks report other errors; then nothing guards against two runs.
+  // File systems without locks report other errors. Two runs are then possible.
   const bool busy = !platform::lock_folder(lock_.get(), /*shared=*/false) && errno == EWOULDBLOCK;
-  if (busy) started_empty_ = false;  // it is theirs now, nothing there may be removed
+  if (busy) started_empty_ = false;  // nothing of the other process may be removed
   require<IoError>(!busy, ErrorCode::output_busy, "{}: another process is writing to it",
                    path_.string());
 }
 
-/// Returns why the shards and carried files that this run has yet to write do not fit on the disk.
-/// What the run removes first is room.
+/// Returns why the shards and carried files that this run must still write do not fit on the disk.
+/// Files that the run removes first count as free space.
 std::string OutputFolder::lack_of_room(Start start) const {
   std::uint64_t bytes = 0, freed = 0;
   for (const PlannedTensor& t : plan_.tensors)
@@ -382,7 +383,7 @@ void OutputFolder::require_room(Start start) const {
 }
 
 void OutputFolder::clear_old_output() {
-  // First what says that nothing here is complete, then what makes it look complete.
+  // The journal, which marks the folder as incomplete, is written before any file is removed.
   std::erase(old_.own, fs::path(kJournalName));
   Journal::save_clearing(path_, old_.own);
   remove_own_files(path_, old_.own);
@@ -405,8 +406,8 @@ void OutputFolder::remove_leftovers() const {
     if (fs::is_directory(path_ / folder)) remove_partials(path_ / folder, files);
 }
 
-/// A folder below that is a link would have its files written to where that leads: into the input,
-/// perhaps.
+/// Throws IoError if a folder of carried files is a link out of the output. Its files would be
+/// written to the link's target, for example into the input.
 void OutputFolder::require_own_folders() const {
   const fs::path whole = fs::canonical(path_);
   for (const fs::path& parent : folders_of_others()) {
@@ -416,7 +417,7 @@ void OutputFolder::require_own_folders() const {
   }
 }
 
-/// Of the files that are carried over, relative to the model.
+/// Returns the folders of the carried files, relative to the model.
 std::set<fs::path> OutputFolder::folders_of_others() const {
   std::set<fs::path> folders;
   for (const fs::path& other : model_.others) folders.insert(other.parent_path());
@@ -427,14 +428,14 @@ void OutputFolder::before_commit(std::size_t shard, ShardWriter& writer,
                                  const std::vector<Outcome>& errors) {
   const PlannedShard& whole = plan_.shards[shard];
   journal_.record(whole, partial_path(path_ / whole.file), hash_text(writer.hash()), errors);
-  if (ranks_ > 1 && !any_shard_)  // the record of an earlier run may end in half a line
+  if (ranks_ > 1 && !any_shard_)  // an earlier record may end in half a line
     safetensors::write_file_atomically(rank_files_.record(), journal_.text());
   else
     journal_.append(whole, ranks_ > 1 ? rank_files_.record() : path_ / kJournalName);
   any_shard_ = true;
 }
 
-/// Cards of other people stay: those that are carried over, and those that were there.
+/// Writes the card, but never over a carried card or an existing card of somebody else.
 void OutputFolder::write_card(const std::string& card, bool whole, QuantizeReport& report) const {
   if (card.empty()) return;
   for (const char* name : kCardNames) {
@@ -454,7 +455,7 @@ std::unique_ptr<ShardWriter> OutputFolder::open_shard(std::size_t shard) const {
   return safetensors_shard(plan_.shards[shard], path_ / plan_.shards[shard].file);
 }
 
-/// Writes the list of what was written. The card may be edited, so it has no hash there.
+/// Writes the list of the output's files. The card has no hash there, since users may edit it.
 void OutputFolder::save_list(const std::string& card) {
   for (const PlannedShard& shard : plan_.shards)
     if (const std::string hash = journal_.hash_of(shard); !hash.empty())
@@ -474,7 +475,7 @@ void OutputFolder::finish(QuantizeReport& report, bool whole) {
   for (const fs::path& folder : folders) fs::create_directories(path_ / folder);
   for (const fs::path& other : model_.others)
     report.carried_bytes += carry_file(model_.root / other, path_ / other);
-  // All of them are on their way to the disk by now: one by one, each would wait for its own.
+  // One wait for all copies is faster than a wait for each.
   sync_files(path_, model_.others);
   for (const fs::path& folder : folders) sync_folder(path_ / folder);
   write_card(card, whole, report);

@@ -17,23 +17,23 @@
 
 namespace nvfp4::checkpoint {
 
-/// The folder that a run writes, from the first byte to the last rename. Held exclusively, or by
-/// ranks together.
+/// The folder that a run writes, from the first byte to the last rename. One process, or several
+/// ranks together, hold its lock.
 class OutputFolder final : public Output {
  public:
-  /// Touches nothing yet. Throws IoError.
+  /// Changes no files yet. Throws IoError.
   OutputFolder(const ModelFolder& model, const Plan& plan, const TransformOptions& options);
-  /// An unfinished run without a finished shard leaves nothing behind, not even a folder.
+  /// Removes the journal and the created folders of a run without ranks that has finished no shard
+  /// of a new output. Such a run leaves nothing behind.
   ~OutputFolder() override;
 
   void check() override;
-  /// Creates the folder, or makes the one that is there fit. A folder that holds anything is
-  /// refused, except
-  ///   resume     with the journal of the same options and input, or a complete output of them;
-  ///   overwrite  if this program wrote files of it, which are removed. Other files stay and are
-  ///              named in `warnings`; one that a loader would read is an error.
-  ///   ranks      with the journal of ranks of the same options and input, or their complete
-  ///   output.
+  /// Creates the folder, or prepares the existing one. A folder with files is an error, except for
+  ///   resume     with the journal of the same options and input, or their complete output
+  ///   overwrite  if nvfp4 wrote files in it, which are then removed. Other files stay, with a
+  ///              warning. A file that a loader would read is an error.
+  ///   ranks      with the journal of ranks with the same options and input, or their complete
+  ///              output
   /// Throws IoError, ValueError, FormatError.
   void open() override;
   bool replaces() const override { return overwrite_; }
@@ -46,15 +46,15 @@ class OutputFolder final : public Output {
   /// Saves the journal with the shard and its errors.
   void before_commit(std::size_t shard, ShardWriter& writer,
                      const std::vector<Outcome>& errors) override;
-  /// Of ranks it is the last one, and only now the journal knows the shards of all. Throws IoError,
-  /// ValueError, FormatError.
+  /// Reports whether this process must call finish(): the only process, or the last rank. Then the
+  /// journal has the shards of all ranks. Throws IoError, ValueError, FormatError.
   bool is_last() override;
   bool recall(std::size_t shard, std::vector<Outcome>& all) const override {
     return journal_.recall(plan_.shards[shard], all);
   }
-  /// Carries the other files over and writes the card, hf_quant_config.json, the index and, last,
-  /// config.json; then the output is complete and the journal makes room for a record of the run. A
-  /// card that we wrote is replaced only if `whole`: by one that knows no less.
+  /// Copies the other files of the model. Writes the card, hf_quant_config.json, params.json, the
+  /// index, the list of files and, last, config.json. Then removes the journal: the output is
+  /// complete. A card of nvfp4 is replaced only if `whole`, so that no errors are lost from it.
   void finish(QuantizeReport& report, bool whole) override;
 
  private:
@@ -88,14 +88,14 @@ class OutputFolder final : public Output {
   const TransformOptions& options_;
   std::filesystem::path path_;
   WrittenFiles files_;
-  FolderContent old_;  ///< that --overwrite replaces
+  FolderContent old_;  ///< content that --overwrite replaces
   Journal journal_;
-  std::vector<std::filesystem::path> created_;  ///< folders, the innermost first
+  std::vector<std::filesystem::path> created_;  ///< created folders, the innermost first
   bool resume_, overwrite_;
   int rank_, ranks_;
   RankFiles rank_files_;
   std::optional<PartialTag> partial_tag_;
-  std::vector<int> rank_of_;  ///< of each shard; empty without ranks
+  std::vector<int> rank_of_;  ///< rank of each shard; empty without ranks
   int reused_ = 0;
   FileLock rank_lock_, finish_lock_;
   bool complete_ = false, started_empty_ = false, any_shard_ = false, finished_ = false;

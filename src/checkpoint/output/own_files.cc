@@ -20,7 +20,7 @@ bool is_ours_by_name(const std::string& name) {
   return name == kJournalName || name == kFilesName || RankFiles::is_one(name);
 }
 
-/// Whether a loader reads a file of that name: weights, their index, configurations, adapters.
+/// Reports whether loaders read a file of that name: weights, index, configurations, adapters.
 bool is_read_by_loaders(const std::string& name) {
   const auto ends = [&](std::string_view end) { return name.ends_with(end); };
   return ends(".safetensors") || ends(".gguf") || ends(".bin") || ends(".pt") || ends(".pth") ||
@@ -28,7 +28,7 @@ bool is_read_by_loaders(const std::string& name) {
          name.starts_with("adapter_");
 }
 
-/// The files of a journal's list; those of a run that clears the folder, or of one that fills it.
+/// Returns the files in the journal of a run that clears or fills the folder. Null without one.
 std::optional<WrittenFiles> files_of_journal(const fs::path& folder) {
   const fs::path path = folder / kJournalName;
   std::error_code ignored;
@@ -49,7 +49,8 @@ bool names_producer(const fs::path& path) {
   }
 }
 
-/// Of a folder without a list: what says so itself, with the files that go with it.
+/// Returns the own files of a folder without a list: files that name nvfp4 as their producer, and
+/// the files that accompany them.
 WrittenFiles files_by_metadata(const fs::path& folder, const WrittenFiles& next) {
   WrittenFiles files;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -89,7 +90,7 @@ class Sorter {
     try {
       return read_written_files(folder_);
     } catch (const FormatError&) {
-      return {};  // a list that says nothing
+      return {};  // the list is malformed
     }
   }
 
@@ -175,7 +176,7 @@ FolderContent content_to_replace(const fs::path& folder, const WrittenFiles& nex
 }
 
 void remove_own_files(const fs::path& folder, const std::vector<fs::path>& own) {
-  std::set<fs::path, std::greater<>> parents;  // the inner ones first
+  std::set<fs::path, std::greater<>> parents;  // the innermost first
   for (const fs::path& path : own) {
     fs::remove(folder / path);
     for (fs::path at = path.parent_path(); !at.empty(); at = at.parent_path()) parents.insert(at);

@@ -6,33 +6,34 @@
 
 #include "checkpoint/safetensors/written_files.h"
 
-/// Which files of a folder this program wrote: --overwrite removes no other.
+/// Functions that separate the files that nvfp4 wrote from others. --overwrite removes no others.
 namespace nvfp4::checkpoint {
 
-/// Names of the model card, in the order in which they are taken: the second where there is a card
-/// of somebody else.
+/// Names of the model card, in order of preference. The second is used if somebody else's card has
+/// the first.
 inline constexpr const char* kCardNames[] = {"README.md", "README-NVFP4.md"};
-/// A line of our own cards. A file without it is never replaced.
+/// The line that marks a card of nvfp4. A card without it is never replaced.
 inline constexpr const char* kCardMark =
     "<!-- nvfp4 quantize wrote this card; without this line "
     "it is yours and stays as it is -->";
-/// Reports whether the file is a card that we wrote and nobody claimed. False if it is not there.
+/// Reports whether the file exists and contains kCardMark. Users remove that line to keep a card.
 bool is_own_card(const std::filesystem::path& path);
 
-/// The content of a folder, as paths in it.
+/// The content of a folder, as paths relative to it.
 struct FolderContent {
   std::vector<std::filesystem::path> own;
-  /// A folder that holds nothing of ours stands for all in it.
+  /// Files of others. A folder without own files is one entry, for all files in it.
   std::vector<std::filesystem::path> foreign;
 };
 
-/// Returns the content of an output folder that --overwrite replaces by `next`. Ours are the files
-/// that the folder's list or journal names, with the size that was written; where there is neither,
-/// those whose metadata have kProducerKey, and what `next` replaces beside them. Throws IoError if
-/// nothing is ours, or if a foreign file would be replaced or read by a loader.
+/// Returns the content of an output folder that --overwrite replaces by `next`. Own files are those
+/// in the folder's list or journal, if they have the size that was written. Without list and
+/// journal, own files are those whose metadata have kProducerKey, and the files of `next` that
+/// accompany them. Throws IoError if all files are foreign. Throws IoError if a foreign file would
+/// be replaced, or read by a loader.
 FolderContent content_to_replace(const std::filesystem::path& folder, const WrittenFiles& next);
 
-/// Removes files of a folder, and the folders in it that are empty then. Throws filesystem_error.
+/// Removes files of a folder, and their folders if these are then empty. Throws filesystem_error.
 void remove_own_files(const std::filesystem::path& folder,
                       const std::vector<std::filesystem::path>& own);
 

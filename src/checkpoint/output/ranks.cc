@@ -28,7 +28,7 @@ bool FileLock::take(const fs::path& path) {
     }
     const auto held = platform::status_of(fd.get());
     if (!held) throw_io_error(path, "read the status of", errno);
-    // Whoever finished the output may have removed the file in between.
+    // The process that finished the output may have removed the file in between.
     const auto named = platform::status_of(path);
     if (!named || held->number != named->number || held->volume != named->volume) continue;
     fd_ = std::move(fd);

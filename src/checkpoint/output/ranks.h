@@ -9,18 +9,19 @@
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/plan/plan.h"
 
-/// What ranks, processes that write one folder together, keep in it: for each a record of the
-/// shards it has finished, and a lock that goes with the process. They send no messages.
+/// The files of ranks, which are processes that write one folder together. Each rank has a record
+/// of its finished shards, and a lock that ends with the process. Ranks send no messages.
 namespace nvfp4::checkpoint {
 
-/// Of each shard of the plan, the rank that writes it: by bytes of input.
+/// Returns the rank that writes each shard of the plan. Ranks are balanced by bytes of input.
 std::vector<int> rank_of_shards(const Plan& plan, int ranks);
 
-/// A file whose lock one process holds until it ends, however it ends.
+/// A lock on a file. A process holds it until the process ends, even by a signal.
 class FileLock {
  public:
   FileLock() = default;
-  /// False if another process has it. Throws IoError, also if the file system has no locks.
+  /// Takes the lock. Returns false if another process has it. Throws IoError, also if the file
+  /// system has no locks.
   bool take(const std::filesystem::path& path);
 
  private:
@@ -40,10 +41,10 @@ class RankFiles {
   std::filesystem::path finish_lock() const {
     return folder_ / fmt::format("{}finish.lock", kRankPrefix);
   }
-  /// Those of all ranks that are there.
+  /// Returns the existing records of all ranks.
   std::vector<std::filesystem::path> records() const;
-  /// Makes `path` with that content unless it is there already: whole or not at all, also where
-  /// several try at once. Throws IoError.
+  /// Creates `path` with that content unless it exists. The file is created whole or not at all,
+  /// even if several processes try at once. Throws IoError.
   void create(const std::filesystem::path& path, const std::string& content) const;
   void remove_records() const;
   void remove_locks() const;
