@@ -173,7 +173,7 @@ class GemmPlan {
  public:
   GemmPlan() = default;  ///< empty
   bool empty() const { return impl_ == nullptr; }
-  const GemmDescription& description() const;  ///< as passed to plan_gemm()
+  const GemmDescription& description() const;  ///< the argument of plan_gemm()
   Device device() const;
   const std::string& kernel() const;  ///< name as in GemmDescription::kernel
   GemmTileShape tile() const;

@@ -96,7 +96,7 @@ struct LinearOptions {
   Scheme scheme = Scheme::nvfp4;
   ActivationScale activation = {};                  ///< global scale of the input, W4A4
   Quantizer activation_quantizer = Quantizer::max;  ///< quantizer of the input, W4A4
-  Quantizer weight_quantizer = Quantizer::mse;  ///< of dense weights, each with one global scale
+  Quantizer weight_quantizer = Quantizer::mse;  ///< for dense weights, each with one global scale
   std::span<const float> bias = {};             ///< empty, or a value for each output; copied
   bool batch_invariant = false;                 ///< see GemmDescription
   /// See GemmDescription; for a GPU. A call with a new number of rows may measure kernels and wait.

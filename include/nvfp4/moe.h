@@ -17,8 +17,8 @@ struct MoeOptions {
   /// quantized once for all experts: its stored scale is the largest of all gates and ups. For
   /// `down`, each expert has its own stored scale.
   ActivationScale activation = {}, down_activation = {};
-  Quantizer activation_quantizer = Quantizer::max;  ///< of inputs, W4A4
-  Quantizer weight_quantizer = Quantizer::mse;  ///< of dense weights, each with one global scale
+  Quantizer activation_quantizer = Quantizer::max;  ///< quantizer of the inputs, W4A4
+  Quantizer weight_quantizer = Quantizer::mse;  ///< for dense weights, each with one global scale
   /// The limit for gate and up, as SwigluOptions::limit.
   float swiglu_limit = std::numeric_limits<float>::infinity();
   /// The type to which W4A16 rounds the input of `down`. On a GPU it is not f32.

@@ -30,13 +30,13 @@ struct PageExtras {
 
 /// Another checkpoint that the page compares with b.
 struct Rival {
-  CompareReport difference;  ///< of a and the rival
+  CompareReport difference;  ///< difference of a and the rival
   InspectReport inspected;   ///< with histograms
 };
 
 /// The input of page().
 struct PageInput {
-  CompareReport difference;  ///< of a and b
+  CompareReport difference;  ///< difference of a and b
   InspectReport a, b;        ///< `b` with histograms
   std::size_t worst = 50;    ///< number of tensors to list
   std::vector<DecidedWeight> decided = {};

@@ -24,7 +24,7 @@ void FileHash::add(std::uint64_t offset, std::span<const std::byte> data) {
   const std::uint64_t end = offset + data.size();
   const std::uint64_t first = offset / kHashBlock, last = (end - 1) / kHashBlock;
   const std::uint64_t begin =
-      (offset + kHashBlock - 1) / kHashBlock;  // of the blocks that lie within
+      (offset + kHashBlock - 1) / kHashBlock;  // first block within the range
   const std::uint64_t whole = std::max(begin, end == bytes_ ? last + 1 : end / kHashBlock);
   std::uint64_t sum = 0;
   for (std::uint64_t b = begin; b < whole; ++b) {

@@ -29,7 +29,7 @@ struct RowsMethod {
 struct RowsRoom {
   std::span<const float> channels = {};  ///< RowsMethod::channels()
   // The next three are used with a Gram matrix.
-  std::uint8_t *mse_codes = nullptr, *mse_scales = nullptr;  ///< as large as the output's
+  std::uint8_t *mse_codes = nullptr, *mse_scales = nullptr;  ///< sizes as in the output
   std::uint8_t* chosen = nullptr;                            ///< GptqJob::chosen, one per row
   double* errors = nullptr;                                  ///< GptqJob::errors
   // The next two are used on a device other than the CPU.

@@ -14,8 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A path as the file system knows it: the nearest part that exists, the folders around that, and
-/// the rest, which does not exist yet.
+/// A path that is resolved by the file system: the nearest part that exists, the folders that
+/// contain it, and the rest, which does not exist yet.
 class Place {
  public:
   explicit Place(const UsedPath& used) : used_(&used) {
@@ -48,11 +48,12 @@ class Place {
 
  private:
   const UsedPath* used_;
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> around_;  ///< the innermost first
+  /// Volume and file number of the part that exists and of the folders that contain it, in order.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> around_;
   fs::path rest_;
 };
 
-/// Adds what a model's folder or file stands for besides itself.
+/// Adds the configurations in the folder of a safetensors file, and the links to files in a folder.
 void add_parts(std::vector<UsedPath>& reads) {
   const std::size_t given = reads.size();
   for (std::size_t i = 0; i < given; ++i) {

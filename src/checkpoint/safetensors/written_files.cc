@@ -91,7 +91,7 @@ WrittenFile written_text(std::string_view text) {
 std::string hash_text(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
 
 std::string difference_from(const WrittenFile& written, const fs::path& path) {
-  if (!written.bytes && written.hash.empty()) return {};  // it may change
+  if (!written.bytes && written.hash.empty()) return {};  // the file may change
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return "is missing";
   const std::uintmax_t bytes = fs::file_size(path, ignored);

@@ -1,4 +1,4 @@
-// Whether files have the bytes that were written.
+// Compares the files of a folder with the hashes in its list.
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/safetensors/written_files.h"
 #include "checkpoint/source/content.h"

@@ -37,7 +37,7 @@ std::vector<NamedPart> parts_of(const KernelPlan& plan);
 
 /// The GPU and the versions for which measurements are valid.
 struct TuneTarget {
-  std::string gpu, driver, library;  ///< as in TuneKey
+  std::string gpu, driver, library;  ///< see TuneKey
   Capability capability;
 };
 

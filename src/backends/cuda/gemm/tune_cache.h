@@ -38,7 +38,7 @@ struct TuneEntry {
 
 struct TuneFile {
   std::vector<TuneEntry> entries;  ///< the oldest first
-  std::string note;                ///< what was ignored and why, or empty
+  std::string note;                ///< ignored content and the reason, or empty
   bool is_ours = true;             ///< false: the file must not be overwritten
 };
 
