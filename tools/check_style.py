@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks what the compiler does not: length of files, size of folders, unfinished work, formatting.
+"""Checks what the compiler does not: length of files, size of folders, unfinished work, how comments begin,
+formatting.
 
 usage: check_style.py [ROOT]    exit code 1 and one line for each problem
 """
@@ -24,6 +25,10 @@ NEWER_GLIBC = re.compile(r"std::random_device\s*[\w({]")
 # What is of one operating system: src/platform alone has it, so that a new one is a folder there.
 SYSTEM_HEADER = re.compile(r"\s*#\s*include\s*<(unistd\.h|fcntl\.h|c?signal(\.h)?|termios\.h|spawn\.h|sched\.h|"
                            r"pthread\.h|dirent\.h|poll\.h|windows\.h|io\.h|sys/.*)>")
+# A comment that begins so continues the name below it, which readers do not parse.
+COMMENT = re.compile(r"\s*///?(?![/<])\s*(.*)")
+FOLDERS_OF_COMMENTS = ("include", "src", "cli", "python/src")
+NO_BEGINNING = re.compile(r"(Of|Those|Which|What|Whether|Where|That|Far|Beside|As|How|Else|For all)\b")
 # Other versions break lines elsewhere, so only this one may judge.
 CLANG_FORMAT = "clang-format-16"
 
@@ -57,6 +62,21 @@ def check_text(file: Path):
             yield f"{file}:{number}: std::random_device needs glibc 2.36; getentropy() does not"
 
 
+def check_comments(root: Path, file: Path):
+    """Comments, blocks of // or /// lines, whose first line begins with a word of NO_BEGINNING."""
+    if not any(file.is_relative_to(root / folder) for folder in FOLDERS_OF_COMMENTS):
+        return
+    before = -1
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        comment, column = COMMENT.match(line), line.find("//")
+        # A line below another at the same column continues it, also that of a trailing comment.
+        match = comment and column != before and NO_BEGINNING.match(comment.group(1))
+        if match:
+            yield (f"{file}:{number}: a comment begins with '{match.group()}'; "
+                   "begin with a verb (Returns …) or a noun (The …)")
+        before = column
+
+
 def check_folders(root: Path):
     """Folders that hold too many files to be taken in at a glance."""
     for folder in sorted(f for f in (root / "src/checkpoint").glob("*") if f.is_dir()):
@@ -78,6 +98,7 @@ def main(root: Path):
     problems = [problem for file in files for problem in check_text(file)]
     problems += check_folders(root)
     cpp = [file for file in files if file.suffix in CPP]
+    problems += [problem for file in cpp for problem in check_comments(root, file)]
     can_format = shutil.which(CLANG_FORMAT) is not None
     if can_format and cpp:
         problems += check_format(cpp)

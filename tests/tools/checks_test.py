@@ -103,6 +103,23 @@ class Style(unittest.TestCase):
         self.expect({"cli/a.cc": "#include <fcntl.h>\n"}, "only src/platform may include")
         self.assertEqual(run_check("check_style", {"src/platform/posix/a.cc": "#include <fcntl.h>\n"})[0], 0)
 
+    def test_finds_a_comment_that_begins_with_no_verb_or_noun(self):
+        for word in ("Of", "Those", "Which", "What", "Whether", "Where", "That", "Far", "Beside", "As", "How",
+                     "Else", "For all"):
+            self.expect({"src/a.h": f"int a;\n\n/// {word} things.\nint b;\n"},
+                        f"src/a.h:3: a comment begins with '{word}'; "
+                        "begin with a verb (Returns …) or a noun (The …)")
+        self.expect({"src/a.h": "int a;  // the sum\n// Of things.\nint b;\n"}, "src/a.h:2: a comment begins")
+        for file in ("include/nvfp4/a.h", "cli/a.cc", "python/src/a.cc"):
+            self.expect({file: "  // Of things.\n"}, f"{file}:1: a comment begins with 'Of'")
+
+    def test_accepts_other_beginnings_of_comments_and_such_words_in_later_lines(self):
+        accepted = ("/// The sum of x.\n/// That is a sentence.\nint a;\n\n// Often true.\n// As here.\nint b;\n"
+                    "int c; // the sum\n       // That is all\n")
+        for files in ({"src/a.h": accepted}, {"tests/a.h": "// Of things.\n"}):
+            code, output = run_check("check_style", files)
+            self.assertEqual(code, 0, output)
+
     @unittest.skipUnless(shutil.which("clang-format-16"), "clang-format-16 is not installed")
     def test_finds_a_file_that_is_not_formatted(self):
         self.expect({"src/a.cc": "int  a=1;\n"}, "src/a.cc: not formatted")
