@@ -157,11 +157,13 @@ const bool registered = [] {
     if (!b.available || b.name == "reference" || b.name == "cpu") continue;
     for (const Operation& op : operations())
       for (const int threads : {1, 2})
-        benchmark::RegisterBenchmark(("activation/" + b.name + "/" + op.name).c_str(),
-                                     [op, name = b.name](benchmark::State& s) {
-                                       run_operation(
-                                           s, op, {.scope = GlobalScope::vector, .backend = name});
-                                     })
+        benchmark::RegisterBenchmark(
+            ("activation/" + b.name + "/" + op.name).c_str(),
+            [op, name = b.name](benchmark::State& s) {
+              run_operation(
+                  s, op,
+                  {.quantizer = Quantizer::max, .scope = GlobalScope::vector, .backend = name});
+            })
             ->Arg(threads)
             ->UseManualTime()
             ->Unit(benchmark::kMillisecond);

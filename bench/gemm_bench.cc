@@ -30,7 +30,8 @@ constexpr std::size_t kCopyBytes = kN * kK * 9 / 16;
 
 const std::vector<PackedWeights>& weight_copies() {
   static const std::vector<PackedWeights> copies = [] {
-    const QuantizedMatrix q = quantize(bench::gaussian(DType::bf16, kN, kK).view());
+    const QuantizedMatrix q =
+        quantize(bench::gaussian(DType::bf16, kN, kK).view(), {.quantizer = Quantizer::max});
     std::vector<PackedWeights> list;
     for (std::size_t i = 0; i < kCopies; ++i) list.push_back(pack_weights(q.view()));
     return list;
@@ -115,7 +116,8 @@ template <class X>
 void run_gemm(benchmark::State& state, const std::string& backend, const X& x, const X& some,
               std::int64_t m) {
   set_threads(static_cast<int>(state.range(0)));
-  const PackedWeights small = pack_weights(bench::gaussian(DType::bf16, 48, kK, 2).view());
+  const PackedWeights small =
+      pack_weights(bench::gaussian(DType::bf16, 48, kK, 2).view(), {.quantizer = Quantizer::max});
   if (!is_right(some, small, backend)) return state.SkipWithError("wrong result");
   weight_copies();
   Matrix out(DType::bf16, m, kN);
@@ -133,7 +135,8 @@ void w4a16(benchmark::State& state, const std::string& backend, DType dtype, std
 }
 
 void w4a4(benchmark::State& state, const std::string& backend, std::int64_t m) {
-  const QuantizedMatrix x = quantize(bench::gaussian(DType::bf16, m, kK, 3).view());
+  const QuantizedMatrix x =
+      quantize(bench::gaussian(DType::bf16, m, kK, 3).view(), {.quantizer = Quantizer::max});
   QuantizedView some = x.view();
   some.shape.rows = std::min<std::int64_t>(m, 20);
   run_gemm(state, backend, x.view(), some, m);
@@ -166,7 +169,7 @@ void share(benchmark::State& state, double bytes, const std::function<void()>& c
 void share_of_reading(benchmark::State& state, const std::string& backend, bool quantized) {
   set_threads(static_cast<int>(state.range(0)));
   const Matrix x = bench::gaussian(DType::bf16, 1, kK, 3);
-  const QuantizedMatrix q = quantize(x.view());
+  const QuantizedMatrix q = quantize(x.view(), {.quantizer = Quantizer::max});
   Matrix out(DType::bf16, 1, kN);
   std::vector<Memory> limits;
   for (const auto& [name, read] : bench::ways_to_read<kCopyBytes>())
@@ -191,7 +194,10 @@ void share_of_copying(benchmark::State& state, const std::string& backend) {
   const Matrix w = bench::gaussian(DType::bf16, 8 * kN, kK);
   share(state, kPackingBytes,
         [&] {
-          benchmark::DoNotOptimize(pack_weights(w.view(), {.backend = backend}).memory().data());
+          benchmark::DoNotOptimize(
+              pack_weights(w.view(), {.quantizer = Quantizer::max, .backend = backend})
+                  .memory()
+                  .data());
         },
         {bench::copy_gigabyte()});
   set_threads(0);
@@ -202,9 +208,11 @@ void pack(benchmark::State& state, const std::string& backend) {
   const Matrix w = bench::gaussian(DType::bf16, 8 * kN, kK);
   // The host of a virtual machine may have to provide new memory in the first call. That would take
   // so long that no other call would be made.
-  benchmark::DoNotOptimize(pack_weights(w.view(), {.backend = backend}).memory().data());
+  benchmark::DoNotOptimize(
+      pack_weights(w.view(), {.quantizer = Quantizer::max, .backend = backend}).memory().data());
   measure(state, {{"GB/s", kPackingBytes}}, [&] {
-    benchmark::DoNotOptimize(pack_weights(w.view(), {.backend = backend}).memory().data());
+    benchmark::DoNotOptimize(
+        pack_weights(w.view(), {.quantizer = Quantizer::max, .backend = backend}).memory().data());
   });
   set_threads(0);
 }
@@ -212,7 +220,8 @@ void pack(benchmark::State& state, const std::string& backend) {
 /// Measures packing of a checkpoint's codes and scales, in bytes read and written.
 void pack_codes(benchmark::State& state) {
   set_threads(static_cast<int>(state.range(0)));
-  const QuantizedMatrix w = quantize(bench::gaussian(DType::bf16, 8 * kN, kK).view());
+  const QuantizedMatrix w =
+      quantize(bench::gaussian(DType::bf16, 8 * kN, kK).view(), {.quantizer = Quantizer::max});
   measure(state, {{"GB/s", 2 * kPackedBytes}},
           [&] { benchmark::DoNotOptimize(pack_weights(w.view()).memory().data()); });
   set_threads(0);

@@ -78,7 +78,8 @@ void quantize_case(benchmark::State& state, const QuantizeCase& c) {
 
 void dequantize_case(benchmark::State& state, const std::string& backend, DType dtype) {
   set_threads(static_cast<int>(state.range(0)));
-  const QuantizedMatrix q = quantize(bench::gaussian(DType::bf16, kRows, kCols).view());
+  const QuantizedMatrix q =
+      quantize(bench::gaussian(DType::bf16, kRows, kCols).view(), {.quantizer = Quantizer::max});
   Matrix out(dtype, kRows, kCols);
   bench::measure(state,
                  work(kRows * kCols, kRows * kCols * dtype_size(dtype) + q.shape().code_bytes() +
@@ -90,7 +91,7 @@ void dequantize_case(benchmark::State& state, const std::string& backend, DType 
 void error_case(benchmark::State& state, const std::string& backend, DType dtype) {
   set_threads(static_cast<int>(state.range(0)));
   const Matrix x = bench::gaussian(dtype, 64, 4096);
-  const QuantizedMatrix q = quantize(x.view());
+  const QuantizedMatrix q = quantize(x.view(), {.quantizer = Quantizer::max});
   const QuantizationError reference = quantization_error(x.view(), q.view(), "reference");
   if (quantization_error(x.view(), q.view(), backend).squared_error != reference.squared_error)
     return state.SkipWithError("wrong result");

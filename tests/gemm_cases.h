@@ -101,12 +101,12 @@ double worst_error(const X& x, const PackedWeights& w, const MatrixView& out, fl
 inline QuantizedMatrix weights(std::int64_t n, std::int64_t k, std::uint64_t seed,
                                GlobalScope scope = GlobalScope::tensor) {
   const Matrix w = make(seed % 2 ? Fill::student : Fill::gaussian, n, k, seed, DType::bf16);
-  return quantize(w.view(), {.scope = scope});
+  return quantize(w.view(), {.quantizer = Quantizer::max, .scope = scope});
 }
 inline QuantizedMatrix activations(std::int64_t m, std::int64_t k, std::uint64_t seed,
                                    GlobalScope scope = GlobalScope::tensor) {
   const Matrix x = make(seed % 2 ? Fill::laplace : Fill::student, m, k, seed + 1000);
-  return quantize(x.view(), {.scope = scope});
+  return quantize(x.view(), {.quantizer = Quantizer::max, .scope = scope});
 }
 
 inline std::vector<float> random_floats(std::size_t n, std::uint64_t seed) {

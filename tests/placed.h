@@ -208,7 +208,7 @@ struct QuantizeChoice {
             .scope = options.scope};
   }
   std::string name() const {
-    return std::string(quantizer_name(options.quantizer)) + " block " +
+    return std::string(quantizer_name(*options.quantizer)) + " block " +
            std::to_string(options.block) + " " + std::string(layout_name(options.layout)) +
            (options.scope == GlobalScope::tensor ? " tensor" : " vector") +
            (globals.empty() ? " measured"

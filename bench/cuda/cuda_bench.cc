@@ -151,21 +151,26 @@ void bench_quantize(Bench& b, std::int64_t rows, std::int64_t cols, double given
   if (b.wanted("quantize given"))
     b.add("quantize given " + shape, n, in + out, given_aim, given_peer,
           [&](std::int64_t i, Stream s) {
-            quantize_into(x[i], at(q, i), {.global = {&global, 1}, .stream = s});
+            quantize_into(x[i], at(q, i),
+                          {.quantizer = Quantizer::max, .global = {&global, 1}, .stream = s});
           });
   if (b.wanted("quantize tensor"))
     b.add("quantize tensor " + shape, n, 2 * in + out, tensor_aim, tensor_peer,
-          [&](std::int64_t i, Stream s) { quantize_into(x[i], at(q, i), {.stream = s}); });
+          [&](std::int64_t i, Stream s) {
+            quantize_into(x[i], at(q, i), {.quantizer = Quantizer::max, .stream = s});
+          });
   if (b.wanted("quantize row"))
     b.add("quantize row " + shape, n, in + out, row_aim, 0, [&](std::int64_t i, Stream s) {
-      quantize_into(x[i], at(qv, i), {.scope = GlobalScope::vector, .stream = s});
+      quantize_into(x[i], at(qv, i),
+                    {.quantizer = Quantizer::max, .scope = GlobalScope::vector, .stream = s});
     });
   if (b.wanted("amax"))
     b.add("amax " + shape, n, in, 0, 0, [&](std::int64_t i, Stream s) {
       amax_into(x[i], at(q, i).global_scale, GlobalScope::tensor, BlockAxis::rows, {}, s);
     });
   if (b.wanted("error")) {
-    for (auto& one : q) quantize_into(x[0], one.span(), {.global = {&global, 1}});
+    for (auto& one : q)
+      quantize_into(x[0], one.span(), {.quantizer = Quantizer::max, .global = {&global, 1}});
     const std::int64_t bytes =
         error_part_count(q[0].shape()) * static_cast<std::int64_t>(sizeof(QuantizationError));
     const Buffer parts(bytes, kGpu);
@@ -174,7 +179,8 @@ void bench_quantize(Bench& b, std::int64_t rows, std::int64_t cols, double given
     });
   }
   if (b.wanted("dequantize")) {
-    for (auto& one : q) quantize_into(x[0], one.span(), {.global = {&global, 1}});
+    for (auto& one : q)
+      quantize_into(x[0], one.span(), {.quantizer = Quantizer::max, .global = {&global, 1}});
     b.add("dequantize bf16 " + shape, n, in + out, rows == 8192 ? 42 : 0, rows == 8192 ? 106 : 0,
           [&](std::int64_t i, Stream s) { dequantize_into(at(q, i), x[i], {}, s); });
   }

@@ -12,12 +12,12 @@
 /// gives the bits of its unfused chain: the operation with an FP32 result, then quantize_into().
 ///
 /// Common to all operations: rows are tokens, blocks run along the rows, K % 16 == 0. Of
-/// QuantizeOptions, `quantizer`, `layout`, `scope`, `global`, `backend` and `stream` apply. Global
-/// scales that are not given are measured on the values that are quantized. They are for each row
-/// (GlobalScope::vector) or for the tensor. All arguments are on the device of the input. On CUDA
-/// the calls allocate nothing, wait for nothing and can be captured in a graph. They throw
-/// ShapeError, ValueError, UnsupportedError, DeviceError. The arithmetic and its order are in
-/// docs/numerics.md.
+/// QuantizeOptions, `quantizer`, `layout`, `scope`, `global`, `backend` and `stream` apply. The
+/// default quantizer is max. Global scales that are not given are measured on the values that are
+/// quantized. They are for each row (GlobalScope::vector) or for the tensor. All arguments are on
+/// the device of the input. On CUDA the calls allocate nothing, wait for nothing and can be
+/// captured in a graph. They throw ShapeError, ValueError, UnsupportedError, DeviceError. The
+/// arithmetic and its order are in docs/numerics.md.
 namespace nvfp4 {
 
 /// The options of the operations with an RMS normalization.

@@ -10,9 +10,9 @@ namespace nvfp4 {
 /// amax / (6 · 448), ModelOpt's. Returns the one with the smaller Σ (x − x̂)², the first on a tie.
 /// It is one for all matrices of `group`, such as those that loaders fuse. Quantizes each twice,
 /// one at a time, into memory of its own, and waits for a GPU. Throws ValueError unless `options`
-/// say mse, one global scale for the tensor, no weights and no hessian; ShapeError,
+/// have mse (the default), one global scale for the tensor, no weights and no hessian; ShapeError,
 /// UnsupportedError, DeviceError.
 GlobalScale choose_global_scale(std::span<const MatrixView> group,
-                                const QuantizeOptions& options = {.quantizer = Quantizer::mse});
+                                const QuantizeOptions& options = {});
 
 }  // namespace nvfp4

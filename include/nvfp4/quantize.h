@@ -69,7 +69,9 @@ struct GlobalScales {
 
 /// The options of quantize() and of the operations that quantize their result.
 struct QuantizeOptions {
-  Quantizer quantizer = Quantizer::max;
+  /// The quantizer. The default is mse for quantize() and pack_weights(), and max for activations
+  /// (nvfp4/activation.h).
+  std::optional<Quantizer> quantizer = {};
   BlockAxis axis = BlockAxis::rows;
   int block = kBlock;  ///< 16, or 32 with four_over_six and mse
   ScaleLayout layout = ScaleLayout::linear;

@@ -12,12 +12,15 @@
 namespace nvfp4 {
 namespace {
 
-/// Throws ValueError for options that fused operations do not have.
-void require_row_options(const char* op, const QuantizeOptions& options) {
+/// Returns the options of an activation, with max as the default quantizer. Throws ValueError for
+/// options that fused operations do not have.
+QuantizeOptions row_options(const char* op, QuantizeOptions options) {
   require<ValueError>(options.axis == BlockAxis::rows, "{}: axis = columns, must be rows", op);
   require<ValueError>(options.weights.empty() && !is_given(options.hessian),
                       "{}: weights and hessian do not apply, must be empty", op);
   require<ValueError>(!options.check_finite, "{}: check_finite does not apply, must be false", op);
+  options.quantizer = options.quantizer.value_or(Quantizer::max);
+  return options;
 }
 
 void require_dtype(const char* op, const char* argument, const MatrixView& m, DType dtype) {
@@ -111,12 +114,12 @@ void store(const char* op, const RowJob& job, const MatrixSpan& y, const Quantiz
   store_rows(find_backend(options.backend), job, y);
 }
 
-void quantize(const char* op, RowQuantizeJob job, const QuantizeOptions& options) {
+void quantize(const char* op, RowQuantizeJob job, const QuantizeOptions& given) {
   const MatrixView& x = job.rows.x;
-  require_row_options(op, options);
+  const QuantizeOptions options = row_options(op, given);
   require_output(op, job.out, quantized_shape(op, x.rows, job.rows.cols, x.device, options),
                  x.device);
-  job.quantizer = options.quantizer;
+  job.quantizer = *options.quantizer;
   job.global = options.global;
   job.stream = options.stream;
   if (x.device.type == DeviceType::cuda) return device_backend(x.device).quantize_rows(job);
@@ -225,14 +228,13 @@ void stage_moe_into(MatrixView hidden, const Routing& routing, QuantizedSpan out
 }
 
 QuantizedActivation quantize_activation(MatrixView x, QuantizeOptions options) {
-  require_row_options("quantize_activation", options);
-  return QuantizedActivation(quantize(x, options));
+  return QuantizedActivation(quantize(x, row_options("quantize_activation", options)));
 }
 
 QuantizedActivation rms_norm_quantize(MatrixView x, std::span<const float> weight,
                                       const RmsNormOptions& norm, QuantizeOptions options) {
   constexpr const char* kOp = "rms_norm_quantize";
-  require_row_options(kOp, options);
+  options = row_options(kOp, options);
   require_matrix(kOp, "x", x);
   QuantizedMatrix out(quantized_shape(kOp, x.rows, x.cols, x.device, options), x.device);
   Matrix rstd(DType::f32, x.rows, 1, x.device);
@@ -247,7 +249,7 @@ QuantizedActivation rms_norm_quantize(MatrixView x, std::span<const float> weigh
 QuantizedActivation swiglu_quantize(MatrixView gate_up, const SwigluOptions& swiglu,
                                     QuantizeOptions options) {
   constexpr const char* kOp = "swiglu_quantize";
-  require_row_options(kOp, options);
+  options = row_options(kOp, options);
   const std::int64_t cols = swiglu_job(kOp, gate_up, swiglu).cols;
   QuantizedMatrix out(quantized_shape(kOp, gate_up.rows, cols, gate_up.device, options),
                       gate_up.device);

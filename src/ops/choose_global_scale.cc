@@ -39,9 +39,9 @@ double squared_error(const MatrixView& x, const QuantizedView& q, const Quantize
 
 GlobalScale choose_global_scale(std::span<const MatrixView> group, const QuantizeOptions& options) {
   const char* const op = "choose_global_scale";
-  require<ValueError>(options.quantizer == Quantizer::mse,
+  require<ValueError>(quantizer_of(options) == Quantizer::mse,
                       "{}: quantizer = {}, must be mse: the others have one global scale", op,
-                      quantizer_name(options.quantizer));
+                      quantizer_name(quantizer_of(options)));
   require<ValueError>(options.scope == GlobalScope::tensor, "{}: scope = vector, must be tensor",
                       op);
   require<ValueError>(options.global.empty(), "{}: global is given, must be empty", op);

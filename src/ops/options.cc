@@ -59,14 +59,14 @@ QuantizedShape quantized_shape(const char* op, const MatrixView& x,
   const auto weights = static_cast<std::int64_t>(options.weights.size());
   require<ShapeError>(weights == 0 || weights == shape.depth(),
                       "{}: {} weights given, must be none or K = {}", op, weights, shape.depth());
-  require<ValueError>(weights == 0 || options.quantizer == Quantizer::mse,
+  require<ValueError>(weights == 0 || quantizer_of(options) == Quantizer::mse,
                       "{}: weights are for the mse quantizer, not for {}", op,
-                      quantizer_name(options.quantizer));
+                      quantizer_name(quantizer_of(options)));
   const MatrixView& hessian = options.hessian;
   if (!is_given(hessian)) return shape;
-  require<ValueError>(options.quantizer == Quantizer::mse,
+  require<ValueError>(quantizer_of(options) == Quantizer::mse,
                       "{}: a hessian is for the mse quantizer, not for {}", op,
-                      quantizer_name(options.quantizer));
+                      quantizer_name(quantizer_of(options)));
   require<ValueError>(weights == 0, "{}: weights and hessian given, must be one of them", op);
   require_matrix(op, "hessian", hessian);
   require_on(op, "hessian", hessian.device, x.device);
@@ -81,7 +81,7 @@ QuantizedShape quantized_shape(const char* op, const MatrixView& x,
 QuantizedShape quantized_shape(const char* op, std::int64_t rows, std::int64_t cols, Device device,
                                const QuantizeOptions& options) {
   require<ValueError>(
-      options.block == 16 || (options.block == 32 && options.quantizer != Quantizer::max),
+      options.block == 16 || (options.block == 32 && quantizer_of(options) != Quantizer::max),
       "{}: block = {}, must be 16 (or 32 with four_over_six and mse)", op, options.block);
   const QuantizedShape shape{.rows = rows,
                              .cols = cols,

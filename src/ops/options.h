@@ -10,6 +10,11 @@
 
 namespace nvfp4 {
 
+/// Returns the quantizer of `options`. The default is that of weights, mse.
+inline Quantizer quantizer_of(const QuantizeOptions& options) {
+  return options.quantizer.value_or(Quantizer::mse);
+}
+
 /// Throws DeviceError unless `device` is `expected`. With `host_will_do` the CPU is also valid.
 void require_on(const char* op, const char* argument, Device device, Device expected,
                 bool host_will_do = false);

@@ -35,19 +35,19 @@ bool encode_panels(const MatrixView& w, const QuantizeOptions& options, const Qu
   const bool measured = options.global.empty();
   const bool each_row = shape.scope == GlobalScope::vector;
   if (measured && !each_row)
-    set_global(0, GlobalScale::from_amax(matrix_amax(backend, w).amax, options.quantizer));
+    set_global(0, GlobalScale::from_amax(matrix_amax(backend, w).amax, quantizer_of(options)));
   std::vector<float> weights;
   if (!options.weights.empty()) weights = normalized_weights(options.weights);
   const EncodeJob job{.x = w,
                       .out = {shape, nullptr, nullptr, nullptr},
-                      .quantizer = options.quantizer,
+                      .quantizer = quantizer_of(options),
                       .divisors = divisors.data(),
                       .weights = weights.empty() ? nullptr : weights.data(),
                       .panels = panels};
   parallel_for(ceil_div(shape.rows, kPanelRows), [&](std::int64_t p) {
     const std::int64_t n0 = p * kPanelRows, n1 = std::min(shape.rows, n0 + kPanelRows);
     for (std::int64_t n = n0; measured && each_row && n < n1; ++n)
-      set_global(n, GlobalScale::from_amax(backend.amax(w, n, n + 1).amax, options.quantizer));
+      set_global(n, GlobalScale::from_amax(backend.amax(w, n, n + 1).amax, quantizer_of(options)));
     if (shape.blocks() > 0) backend.pack(job, {n0, n1, 0, shape.blocks()});
   });
   return true;

@@ -40,13 +40,13 @@ std::vector<float> global_divisors(const Backend& backend, const MatrixView& x,
   } else if (out.shape.scope == GlobalScope::tensor) {
     const AmaxResult measured = matrix_amax(backend, x);
     if (options.check_finite && !measured.finite) throw_first_non_finite(x);
-    store(0, GlobalScale::from_amax(measured.amax, options.quantizer));
+    store(0, GlobalScale::from_amax(measured.amax, quantizer_of(options)));
   } else {
     if (options.check_finite && !matrix_amax(backend, x).finite) throw_first_non_finite(x);
     std::vector<float> measured(n);
     vector_amax(backend, x, options.axis, measured.data());
     for (std::size_t i = 0; i < n; ++i)
-      store(i, GlobalScale::from_amax(measured[i], options.quantizer));
+      store(i, GlobalScale::from_amax(measured[i], quantizer_of(options)));
   }
   return divisors;
 }
@@ -58,7 +58,7 @@ void quantize_on_device(const MatrixView& x, const QuantizedSpan& out,
   device_backend(x.device).quantize(
       {.x = x,
        .out = out,
-       .quantizer = options.quantizer,
+       .quantizer = quantizer_of(options),
        .global = options.global,
        .weights = options.weights.empty() ? nullptr : options.weights.data(),
        .hessian = options.hessian,
@@ -111,7 +111,7 @@ void quantize_into(MatrixView x, QuantizedSpan out, const QuantizeOptions& optio
     if (options.check_finite && !matrix_amax(backend, x).finite) throw_first_non_finite(x);
     return quantize_rows(backend, {.rows = {.x = x, .cols = x.cols},
                                    .out = out,
-                                   .quantizer = options.quantizer});  // each row is read once
+                                   .quantizer = quantizer_of(options)});  // each row is read once
   }
 
   const std::vector<float> divisors = global_divisors(backend, x, options, out);
@@ -122,7 +122,7 @@ void quantize_into(MatrixView x, QuantizedSpan out, const QuantizeOptions& optio
 
   const EncodeJob job{x,
                       out,
-                      options.quantizer,
+                      quantizer_of(options),
                       divisors.data(),
                       weights.empty() ? nullptr : weights.data(),
                       options.hessian};

@@ -52,10 +52,11 @@ int code_at(const QuantizedMatrix& q, std::int64_t i) {
 std::string check_elements(Run& run, const Subject& s, DType type) {
   const Matrix x = every_element(type);
   const GlobalScale one;
-  const QuantizedMatrix q = to_device(
-      quantize(to_device(x.view(), s.device).view(), {.global = {&one, 1}, .backend = s.backend})
-          .view(),
-      {});
+  const QuantizedMatrix q =
+      to_device(quantize(to_device(x.view(), s.device).view(),
+                         {.quantizer = Quantizer::max, .global = {&one, 1}, .backend = s.backend})
+                    .view(),
+                {});
   run.spoil("formats", q.codes());
   for (std::int64_t i = 0; i < x.view().size(); ++i) {
     const float v = x.view().at(i / x.cols(), i % x.cols());
@@ -70,10 +71,11 @@ std::string check_elements(Run& run, const Subject& s, DType type) {
 std::string check_scales(Run& run, const Subject& s, DType type) {
   const Matrix x = every_largest(type);
   const GlobalScale six = GlobalScale::from_divisor(6.0f);
-  const QuantizedMatrix q = to_device(
-      quantize(to_device(x.view(), s.device).view(), {.global = {&six, 1}, .backend = s.backend})
-          .view(),
-      {});
+  const QuantizedMatrix q =
+      to_device(quantize(to_device(x.view(), s.device).view(),
+                         {.quantizer = Quantizer::max, .global = {&six, 1}, .backend = s.backend})
+                    .view(),
+                {});
   run.spoil("formats", q.scales());
   for (std::int64_t block = 0; block < 65536; ++block) {
     const double a = std::abs(static_cast<double>(x.view().at(block / 16, block % 16 * 16 + 15)));

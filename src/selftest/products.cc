@@ -102,9 +102,12 @@ class Problem {
     } else {
       const GlobalScope scope = p.m % 2 ? GlobalScope::vector : GlobalScope::tensor;
       w = quantize(random_matrix(DType::bf16, rows, p.k, seed).view(),
-                   {.scope = scope, .backend = kReference});
+                   {.quantizer = Quantizer::max, .scope = scope, .backend = kReference});
       x = random_matrix(p.x, p.m, p.x_cols(), seed + 1);
-      if (p.w4a4()) x4 = quantize(x.view(), {.scope = GlobalScope::vector, .backend = kReference});
+      if (p.w4a4())
+        x4 = quantize(
+            x.view(),
+            {.quantizer = Quantizer::max, .scope = GlobalScope::vector, .backend = kReference});
       bias = random_matrix(DType::f32, 1, rows, seed + 2);
     }
     add_up();

@@ -79,9 +79,12 @@ void check_dequantize(Run& run, const std::vector<Subject>& subjects) {
   Checksum sum;
   for (const BlockAxis axis : {BlockAxis::rows, BlockAxis::columns})
     for (const ScaleLayout layout : {ScaleLayout::linear, ScaleLayout::tiled_128x4}) {
-      const QuantizedMatrix q = quantize(
-          random_matrix(DType::f32, 80, 112, 5).view(),
-          {.axis = axis, .layout = layout, .scope = GlobalScope::vector, .backend = kReference});
+      const QuantizedMatrix q =
+          quantize(random_matrix(DType::f32, 80, 112, 5).view(), {.quantizer = Quantizer::max,
+                                                                  .axis = axis,
+                                                                  .layout = layout,
+                                                                  .scope = GlobalScope::vector,
+                                                                  .backend = kReference});
       for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
         const std::int64_t bytes = q.shape().rows * q.shape().cols * dtype_size(type);
         Matrix want = dequantize(q.view(), type, kReference);

@@ -128,11 +128,13 @@ void measure_products(const Subject& s, const Sizes& sizes, const Limit& memory,
   {
     const Matrix w = many_rows(sizes.n, sizes.k, 2, s.device);
     for (std::int64_t i = 0; i < sizes.copies; ++i)
-      weights.push_back(pack_weights(w.view(), {.backend = s.backend}));
+      weights.push_back(
+          pack_weights(w.view(), {.quantizer = Quantizer::max, .backend = s.backend}));
   }
   const auto product = [&](Scheme scheme, std::int64_t m) {
     const Matrix x = many_rows(m, sizes.k, 3, s.device);
-    const QuantizedMatrix x4 = quantize(x.view(), {.scope = GlobalScope::vector});
+    const QuantizedMatrix x4 =
+        quantize(x.view(), {.quantizer = Quantizer::max, .scope = GlobalScope::vector});
     Matrix out(DType::bf16, m, sizes.n, s.device);
     const GemmPlan plan = plan_gemm(weights[0], {.m = m, .scheme = scheme, .backend = s.backend});
     const Buffer workspace(plan.workspace_bytes(), s.device);

@@ -85,7 +85,7 @@ struct Workload {
   }
 
   void run(Stream stream, const char* backend) {
-    QuantizeOptions o{.backend = backend, .stream = stream};
+    QuantizeOptions o{.quantizer = Quantizer::max, .backend = backend, .stream = stream};
     quantize_into(x.view(), plain.span(), o);
     amax_into(x.view(), amaxes.data(), GlobalScope::tensor, BlockAxis::rows, backend, stream);
     global_scales_into(amaxes.data(), globals.data(), 1, Quantizer::mse, device, stream);

@@ -47,7 +47,8 @@ TEST_F(CudaLayers, LinearIsWithinTheBoundsOfItsProduct) {
             const QuantizedActivation q = linear.quantize(there.view());
             synchronize(kGpu);
             const QuantizedMatrix codes = to_device(q.view(), {});
-            EXPECT_EQ(codes, quantize(x.view(), {.scope = GlobalScope::vector}));
+            EXPECT_EQ(codes, quantize(x.view(),
+                                      {.quantizer = Quantizer::max, .scope = GlobalScope::vector}));
             EXPECT_LE(test::worst_tensor_core_error(codes.view(), w.view(), y.view(), 1, bias),
                       1.0);
             EXPECT_TRUE(same_bits(y, run_on_gpu(linear, q, m, out)));
@@ -70,10 +71,11 @@ TEST_F(CudaLayers, LinearQuantizesItsInputAsItIsTold) {
                                             run_on_gpu(linear, there.view(), 21).view()),
               1.0);
   };
-  expect(q.view(), {}, {.scope = GlobalScope::vector});
-  expect(stored, {}, {.global = {&given, 1}});
-  expect(stored, ActivationScale::measured(GlobalScope::tensor), {});
-  expect(q.view(), ActivationScale::fixed(given), {.global = {&given, 1}});
+  expect(q.view(), {}, {.quantizer = Quantizer::max, .scope = GlobalScope::vector});
+  expect(stored, {}, {.quantizer = Quantizer::max, .global = {&given, 1}});
+  expect(stored, ActivationScale::measured(GlobalScope::tensor), {.quantizer = Quantizer::max});
+  expect(q.view(), ActivationScale::fixed(given),
+         {.quantizer = Quantizer::max, .global = {&given, 1}});
 }
 
 /// Columns [col, col + cols) of a matrix.

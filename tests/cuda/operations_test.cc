@@ -70,7 +70,7 @@ TEST_F(Cuda, LargeFusedInputsGiveTheBytesOfTheCpu) {
       for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector})
         for (const ScaleLayout layout :
              {ScaleLayout::linear, ScaleLayout::tiled_128x4, ScaleLayout::packed_mn_major}) {
-          const QuantizeOptions o{.layout = layout, .scope = scope};
+          const QuantizeOptions o{.quantizer = Quantizer::max, .layout = layout, .scope = scope};
           expect_same("quantize", QuantizedActivation(quantize(on_gpu.view(), o)),
                       QuantizedActivation(quantize(x.view(), o)));
           expect_same("rms_norm", rms_norm_quantize(on_gpu.view(), weight_on_gpu.span(), {}, o),

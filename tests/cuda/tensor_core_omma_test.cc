@@ -52,7 +52,8 @@ TEST_F(CudaOmma, ScalesOfXMayLieInAnyLayout) {
   for (const ScaleLayout layout :
        {ScaleLayout::linear, ScaleLayout::tiled_128x4, ScaleLayout::tiled_8x4,
         ScaleLayout::packed_row_major, ScaleLayout::packed_mn_major}) {
-    const QuantizedMatrix q = quantize(values.view(), {.layout = layout});
+    const QuantizedMatrix q =
+        quantize(values.view(), {.quantizer = Quantizer::max, .layout = layout});
     const QuantizedMatrix x = to_device(q.view(), kGpu);
     Matrix out(DType::f32, 150, 72, kGpu);
     multiply(x.view(), w.packed, out.span());

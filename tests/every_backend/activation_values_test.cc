@@ -17,6 +17,7 @@ using test::make;
 class ActivationValues : public testing::TestWithParam<std::string> {
  protected:
   QuantizeOptions options(QuantizeOptions o = {}) const {
+    o.quantizer = Quantizer::max;
     o.backend = GetParam();
     return o;
   }

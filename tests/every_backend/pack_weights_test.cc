@@ -58,9 +58,10 @@ TEST_P(PackWeightsOnEveryBackend, DenseOnesLargerThanTheCaches) {
   const auto part_bytes = static_cast<std::size_t>(part.view().size()) * sizeof(BF16);
   for (std::size_t i = 0; i < kCopies; ++i)
     std::memcpy(w.data<char>() + i * part_bytes, part.data<char>(), part_bytes);
-  const QuantizedMatrix codes = quantize(w.view(), {.backend = GetParam()});
+  const QuantizeOptions max{.quantizer = Quantizer::max, .backend = GetParam()};
+  const QuantizedMatrix codes = quantize(w.view(), max);
   ASSERT_GT(codes.shape().code_bytes(), 16 << 20);
-  expect_same(pack_weights(w.view(), {.backend = GetParam()}), pack_weights(codes.view()), "large");
+  expect_same(pack_weights(w.view(), max), pack_weights(codes.view()), "large");
 }
 
 TEST_P(PackWeightsOnEveryBackend, DenseColumnsAndHessiansToo) {

@@ -34,8 +34,8 @@ constexpr Case kCases[] = {{Quantizer::max, 16},
                            {Quantizer::mse, 32}};
 
 std::string describe(const QuantizeOptions& o, Fill fill, std::int64_t rows, std::int64_t cols) {
-  return std::string(quantizer_name(o.quantizer)) + " block " + std::to_string(o.block) + " fill " +
-         std::to_string(static_cast<int>(fill)) + " [" + std::to_string(rows) + ", " +
+  return std::string(quantizer_name(*o.quantizer)) + " block " + std::to_string(o.block) +
+         " fill " + std::to_string(static_cast<int>(fill)) + " [" + std::to_string(rows) + ", " +
          std::to_string(cols) + "] axis " + std::to_string(static_cast<int>(o.axis)) + " scope " +
          std::to_string(static_cast<int>(o.scope)) + " layout " +
          std::string(layout_name(o.layout));
@@ -84,7 +84,7 @@ TEST_P(EveryBackend, GivesTheReferenceBitsForEveryHalf) {
       // In order: blocks of like magnitudes. NaN is in few of them, else in most.
       if (seed > 0) std::shuffle(bits, bits + x.view().size(), std::mt19937_64(seed));
       for (const bool given : {false, true}) {
-        QuantizeOptions o;
+        QuantizeOptions o{.quantizer = Quantizer::max};
         if (given) o.global = {&one, 1};
         expect_reference_bits(x.view(), o, GetParam(), "seed " + std::to_string(seed));
         if (HasFatalFailure()) return;
@@ -102,7 +102,7 @@ TEST_P(EveryBackend, GivesTheReferenceBitsInEveryLayout) {
         const std::int64_t rows = axis == BlockAxis::rows ? vectors : depth;
         const std::int64_t cols = axis == BlockAxis::rows ? depth : vectors;
         const Matrix x = make(Fill::gaussian, rows, cols, 3, DType::bf16);
-        const QuantizeOptions o{.axis = axis, .layout = layout};
+        const QuantizeOptions o{.quantizer = Quantizer::max, .axis = axis, .layout = layout};
         expect_reference_bits(x.view(), o, GetParam(), describe(o, Fill::gaussian, rows, cols));
         if (HasFatalFailure()) return;
       }
@@ -219,7 +219,7 @@ TEST_P(EveryBackend, GivesTheReferenceBitsForMatricesLargerThanTheCaches) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector}) {
       const Matrix part = make(Fill::student, kRows, kCols, 11, dtype);
-      QuantizeOptions o{.scope = scope, .backend = "reference"};
+      QuantizeOptions o{.quantizer = Quantizer::max, .scope = scope, .backend = "reference"};
       const QuantizedMatrix want = quantize(part.view(), o);
       o.backend = GetParam();
       const QuantizedMatrix got = quantize(repeated(part, kCopies).view(), o);

@@ -68,7 +68,8 @@ TEST_P(TeExact, GoldenVectors) {
     Matrix x(DType::f32, 1, 16);
     for (std::int64_t i = 0; i < 16; ++i)
       test::set(x.span(), 0, i, v.x[static_cast<std::size_t>(i)]);
-    const QuantizedMatrix q = quantize(x.view(), {.global = {&global, 1}, .backend = GetParam()});
+    const QuantizedMatrix q = quantize(
+        x.view(), {.quantizer = Quantizer::max, .global = {&global, 1}, .backend = GetParam()});
     EXPECT_EQ(q.scales()[0], v.scale) << v.name;
     EXPECT_EQ(std::vector<int>(q.codes(), q.codes() + 8), v.bytes) << v.name;
   }
@@ -78,7 +79,8 @@ TEST_P(TeExact, TheRampsFirstElementDecodesToItself) {
   const Vector v = vectors()[0];
   Matrix x(DType::f32, 1, 16);
   for (std::int64_t i = 0; i < 16; ++i) test::set(x.span(), 0, i, v.x[static_cast<std::size_t>(i)]);
-  const QuantizedMatrix q = quantize(x.view(), {.backend = GetParam()});
+  const QuantizedMatrix q =
+      quantize(x.view(), {.quantizer = Quantizer::max, .backend = GetParam()});
   EXPECT_EQ(dequantize(q.view(), DType::f32, GetParam()).view().at(0, 0), -1.875f);
 }
 

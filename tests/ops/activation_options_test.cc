@@ -212,7 +212,7 @@ TEST(ActivationOptions, TheHessianIsForMseAlone) {
   Matrix h(DType::f32, 64, 16);
   gram_into(x.view(), h.span());
   EXPECT_NO_THROW(quantize(x.view(), {.quantizer = Quantizer::mse, .hessian = h.view()}));
-  EXPECT_THROW(quantize(x.view(), {.hessian = h.view()}), ValueError);
+  EXPECT_THROW(quantize(x.view(), {.quantizer = Quantizer::max, .hessian = h.view()}), ValueError);
   const std::vector<float> weights(64, 1.0f);
   EXPECT_THROW(
       quantize(x.view(), {.quantizer = Quantizer::mse, .weights = weights, .hessian = h.view()}),

@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <string>
 
+#include "nvfp4/activation.h"
 #include "nvfp4/error.h"
+#include "nvfp4/gemm.h"
 #include "nvfp4/quantize.h"
 #include "nvfp4/runtime.h"
 #include "test_matrices.h"
@@ -38,10 +40,10 @@ TEST(QuantizeOptions, RefusesKThatIsNotAMultipleOfTheBlock) {
 
 TEST(QuantizeOptions, RefusesBlockSizesWeightsAndGlobalsThatDoNotFit) {
   const Matrix x = test::make(test::Fill::gaussian, 4, 64, 1);
-  EXPECT_THROW(quantize(x.view(), {.block = 32}), ValueError);  // max has blocks of 16 only
+  EXPECT_THROW(quantize(x.view(), {.quantizer = Quantizer::max, .block = 32}), ValueError);
   EXPECT_THROW(quantize(x.view(), {.quantizer = Quantizer::mse, .block = 8}), ValueError);
   std::vector<float> weights(64, 1.0f);
-  EXPECT_THROW(quantize(x.view(), {.weights = weights}), ValueError);  // not for max
+  EXPECT_THROW(quantize(x.view(), {.quantizer = Quantizer::max, .weights = weights}), ValueError);
   weights[7] = -1;
   EXPECT_THROW(quantize(x.view(), {.quantizer = Quantizer::mse, .weights = weights}), ValueError);
   weights.assign(64, 0.0f);
@@ -117,6 +119,27 @@ TEST(QuantizeOptions, NamesOfQuantizersGoThereAndBack) {
 }
 
 // The outcomes that quantize.h documents, on the bytes.
+TEST(QuantizeOptions, DefaultQuantizer_Weights_IsMse) {
+  const Matrix w = test::make(test::Fill::student, 5, 64, 3);
+  const QuantizedMatrix want = quantize(w.view(), {.quantizer = Quantizer::mse});
+  EXPECT_TRUE(quantize(w.view()) == want);
+  EXPECT_TRUE(unpack_weights(pack_weights(w.view())) == want);
+  EXPECT_FALSE(want == quantize(w.view(), {.quantizer = Quantizer::max}));
+}
+
+TEST(QuantizeOptions, DefaultQuantizer_Activations_IsMax) {
+  const Matrix x = test::make(test::Fill::student, 5, 64, 3);
+  const QuantizeOptions max{.quantizer = Quantizer::max, .scope = GlobalScope::vector};
+  const QuantizedMatrix want = quantize(x.view(), max);
+  EXPECT_TRUE(to_device(quantize_activation(x.view()).view(), {}) == want);
+  QuantizedMatrix grouped(want.shape());
+  const std::int32_t start[] = {0}, end[] = {5};
+  quantize_grouped_into(x.view(), start, end, grouped.span(), {.scope = GlobalScope::vector});
+  EXPECT_TRUE(grouped == want);
+  EXPECT_TRUE(to_device(swiglu_quantize(x.view()).view(), {}) ==
+              to_device(swiglu_quantize(x.view(), {}, max).view(), {}));
+}
+
 TEST(QuantizeValues, AZeroBlockDecodesToZeroAndKeepsSigns) {
   Matrix x(DType::f32, 1, 32);
   test::set(x.span(), 0, 3, -0.0f);
@@ -138,7 +161,7 @@ TEST(QuantizeValues, NanIsIgnoredByTheScaleAndBecomesPlusSix) {
   Matrix x(DType::f32, 1, 16);
   test::set(x.span(), 0, 0, 2688.0f);
   test::set(x.span(), 0, 1, -NAN);
-  const QuantizedMatrix q = quantize(x.view());
+  const QuantizedMatrix q = quantize(x.view(), {.quantizer = Quantizer::max});
   EXPECT_EQ(q.global_scale()[0], 1.0f);
   EXPECT_EQ(q.scales()[0], E4M3::kMaxBits);
   EXPECT_EQ(q.codes()[0], 0x77);
@@ -148,7 +171,7 @@ TEST(QuantizeValues, AnInfinitySaturatesAndTheGlobalScaleIsOne) {
   Matrix x(DType::f32, 1, 32);
   test::set(x.span(), 0, 0, -INFINITY);
   test::set(x.span(), 0, 16, 6.0f);
-  const QuantizedMatrix q = quantize(x.view());
+  const QuantizedMatrix q = quantize(x.view(), {.quantizer = Quantizer::max});
   EXPECT_EQ(q.global_scale()[0], 1.0f);
   EXPECT_EQ(q.codes()[0], 0x0F);
   EXPECT_EQ(q.scales()[0], E4M3::kMaxBits);
