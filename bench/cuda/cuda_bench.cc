@@ -264,7 +264,8 @@ void bench_staging(Bench& b, std::int64_t rows, std::int64_t cols, double aim, d
               x[i],
               {ids.data<void>(), IndexType::i32, kTopK, weights.data<float>(), kTopK, rows, kTopK},
               at(q, i),
-              {staged_ids.data<std::int64_t>(), kTopK, staged_weights.data<float>(), kTopK},
+              {static_cast<std::int64_t*>(staged_ids.data<void>()), kTopK,
+               staged_weights.data<float>(), kTopK},
               {.layout = ScaleLayout::packed_row_major, .scope = GlobalScope::vector, .stream = s});
         });
 }

@@ -128,16 +128,31 @@ class Matrix {
   std::int64_t cols() const { return cols_; }
   DType dtype() const { return dtype_; }
   Device device() const { return data_.device(); }
+  /// Returns the elements. T is float, BF16 or FP16 as dtype() says, a type of the same size
+  /// (bits), or void or a type of one byte (raw memory). Throws ValueError for another T.
   template <class T>
   T* data() {
-    return static_cast<T*>(data_.data());
+    return static_cast<T*>(checked_data<T>());
   }
   template <class T>
   const T* data() const {
-    return static_cast<const T*>(data_.data());
+    return static_cast<const T*>(checked_data<T>());
   }
 
  private:
+  template <class T>
+  void* checked_data() const {
+    if constexpr (!std::is_void_v<T>) {
+      constexpr bool kBf16 = std::is_same_v<T, BF16>, kF16 = std::is_same_v<T, FP16>;
+      if (kBf16  ? dtype_ != DType::bf16
+          : kF16 ? dtype_ != DType::f16
+                 : sizeof(T) != 1 && sizeof(T) != static_cast<std::size_t>(dtype_size(dtype_)))
+        throw_data_type(kBf16 ? "BF16" : kF16 ? "FP16" : "", sizeof(T));
+    }
+    return data_.data();
+  }
+  [[noreturn]] void throw_data_type(std::string_view type, std::size_t size) const;
+
   Buffer data_;
   DType dtype_ = DType::f32;
   std::int64_t rows_ = 0, cols_ = 0;

@@ -1,7 +1,10 @@
 #include "nvfp4/matrix.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 #include <new>
+#include <string>
 
 #include "core/device_memory.h"
 #include "core/require.h"
@@ -49,6 +52,16 @@ void Matrix::swap(Matrix& other) noexcept {
   std::swap(dtype_, other.dtype_);
   std::swap(rows_, other.rows_);
   std::swap(cols_, other.cols_);
+}
+
+void Matrix::throw_data_type(std::string_view type, std::size_t size) const {
+  throw ValueError(fmt::format(
+      "Matrix::data: T is {}, must be {} for a matrix of {}, or a type of {} bytes or 1 byte",
+      type.empty() ? fmt::format("a type of {} bytes", size) : std::string(type),
+      dtype_ == DType::f32    ? "float"
+      : dtype_ == DType::bf16 ? "BF16"
+                              : "FP16",
+      dtype_name(dtype_), dtype_size(dtype_)));
 }
 
 namespace {

@@ -98,6 +98,25 @@ TEST(QuantizeOptions, AMovedFromMatrixIsEmpty) {
   EXPECT_EQ(c.rows(), 0);  // NOLINT
 }
 
+TEST(MatrixData, AnotherElementType_IsAValueError) {
+  Matrix f32(DType::f32, 2, 2), bf16(DType::bf16, 2, 2), f16(DType::f16, 2, 2);
+  EXPECT_NO_THROW(f32.data<float>());
+  EXPECT_NO_THROW(bf16.data<BF16>());
+  EXPECT_NO_THROW(f16.data<FP16>());
+  EXPECT_NO_THROW(f16.data<std::uint16_t>());
+  EXPECT_NO_THROW(bf16.data<std::byte>());
+  EXPECT_NO_THROW(bf16.data<void>());
+  EXPECT_EQ(
+      message<ValueError>([&] { bf16.data<float>(); }),
+      "Matrix::data: T is a type of 4 bytes, must be BF16 for a matrix of bf16, or a type of 2 "
+      "bytes or 1 byte");
+  EXPECT_THROW(f16.data<BF16>(), ValueError);
+  EXPECT_THROW(bf16.data<FP16>(), ValueError);
+  EXPECT_THROW(f32.data<double>(), ValueError);
+  const Matrix& fixed = f32;
+  EXPECT_THROW(fixed.data<std::uint16_t>(), ValueError);
+}
+
 TEST(QuantizeOptions, CheckFiniteNamesTheFirstOffendingIndex) {
   for (const float bad : {NAN, INFINITY, -INFINITY}) {
     Matrix x = test::make(test::Fill::gaussian, 5, 64, 1);
