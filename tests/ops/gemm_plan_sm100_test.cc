@@ -61,6 +61,8 @@ TEST_F(GemmPlanSm100, SaysItsNameAndWorkspaceAndIsTakenByName) {
   // Codes, scales of W and of x in tiles of 128 x 4, sums, the library's own.
   EXPECT_EQ(a.staging_bytes(plan.problem),
             64 * 48 + 2 * 512 * 2 + 256 + 3 * 64 * 4 + sm100::kLibraryBytes);
+  EXPECT_EQ(staging_offset(plan), 4096);
+  EXPECT_EQ(call_workspace_bytes(plan), 4096 + a.staging_bytes(plan.problem));
   EXPECT_EQ(architectures_named("sm100")[0], &a);
 }
 

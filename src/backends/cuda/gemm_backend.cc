@@ -14,25 +14,14 @@
 #include "backends/cuda/launchers.h"
 #include "backends/cuda/runtime.h"
 #include "backends/cuda/tune_measure.h"
-#include "core/device_memory.h"
 #include "core/require.h"
 
 namespace nvfp4::cuda {
 namespace {
 
-/// The size of the stream-K flags at the start of a workspace. They stay zero whatever plans share
-/// the workspace.
-constexpr std::int64_t kFlagBytes = 4096;
-
-std::int64_t staging_offset(const KernelPlan& plan) {
-  return round_up(std::max(plan.workspace_bytes, kFlagBytes), kDeviceAlignment);
-}
-/// Returns the bytes of operands in the kernels' format, such as x in BF16 for kernels that cannot
-/// read a quantized x (W4A4).
-std::int64_t staging_bytes(const GemmDescription& d, const KernelPlan& plan) {
-  const Architecture& a = *plan.architecture;
-  if (a.staging_bytes != nullptr) return a.staging_bytes(plan.problem);
-  if (d.scheme != Scheme::nvfp4 || a.reads_quantized_x) return 0;
+/// Returns the bytes of x in BF16 for kernels that cannot read a quantized x (W4A4).
+std::int64_t dequantized_x_bytes(const GemmDescription& d, const KernelPlan& plan) {
+  if (d.scheme != Scheme::nvfp4 || plan.architecture->reads_quantized_x) return 0;
   const std::int64_t rows =
       d.form == GemmForm::routed && d.shared_x && d.top_k > 0 ? d.m / d.top_k : d.m;
   return rows * d.k * (d.form == GemmForm::every_group && !d.shared_x ? d.groups : 1) * 2;
@@ -136,8 +125,7 @@ void plan(GemmPlan::Impl& plan) {
   const KernelConfig& kernel = chosen->parts[0].kernel;
   plan.kernel = kernel_name(kernel, *chosen->architecture);
   plan.tile = {kernel.m, kernel.n, chosen->architecture->stage_k(kernel), kernel.split_k};
-  const std::int64_t staging = staging_bytes(d, *chosen);
-  plan.workspace_bytes = staging > 0 ? staging_offset(*chosen) + staging : chosen->workspace_bytes;
+  plan.workspace_bytes = call_workspace_bytes(*chosen, dequantized_x_bytes(d, *chosen));
   plan.chosen = std::move(chosen);
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/cuda/gemm/plan.h"
 #include "backends/cuda/graph_time.h"
 #include "backends/cuda/runtime.h"
 #include "nvfp4/runtime.h"
@@ -94,8 +95,8 @@ class Product {
   double time(const KernelPlan& kernels) {
     const Current current(plan_.device);
     plan_.chosen = std::make_shared<KernelPlan>(kernels);
-    if (kernels.workspace_bytes > workspace_bytes_) {
-      workspace_bytes_ = kernels.workspace_bytes;
+    if (const std::int64_t bytes = call_workspace_bytes(kernels); bytes > workspace_bytes_) {
+      workspace_bytes_ = bytes;
       workspace_ = Buffer(workspace_bytes_, plan_.device);
     }
     run(0, {});  // errors appear here, not in the graph

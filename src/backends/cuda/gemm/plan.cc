@@ -5,6 +5,7 @@
 #include <charconv>
 #include <memory>
 
+#include "core/device_memory.h"
 #include "core/require.h"
 
 namespace nvfp4::cuda {
@@ -76,6 +77,10 @@ void require_kernel(const KernelProblem& problem, const KernelConfig& kernel,
   require<ValueError>(reason.empty(), "gemm: kernel = {} {}", kernel_name(kernel, architecture),
                       reason);
 }
+
+/// The size of the stream-K flags at the start of a workspace. They stay zero whatever plans share
+/// the workspace.
+constexpr std::int64_t kFlagBytes = 4096;
 
 std::int64_t workspace_bytes(const KernelPlan& plan) {
   std::int64_t bytes = 0;
@@ -161,6 +166,17 @@ KernelPlan plan_gemm(const KernelProblem& problem, const Capability& capability,
   plan.parts = {{{problem.m, kernel}, {}}};
   plan.workspace_bytes = workspace_bytes(plan);
   return plan;
+}
+
+std::int64_t staging_offset(const KernelPlan& plan) {
+  return round_up(std::max(plan.workspace_bytes, kFlagBytes), kDeviceAlignment);
+}
+
+std::int64_t call_workspace_bytes(const KernelPlan& plan, std::int64_t dequantized_x_bytes) {
+  const Architecture& a = *plan.architecture;
+  const std::int64_t staging =
+      a.staging_bytes != nullptr ? a.staging_bytes(plan.problem) : dequantized_x_bytes;
+  return staging > 0 ? staging_offset(plan) + staging : plan.workspace_bytes;
 }
 
 const KernelEntry* find_kernel(std::span<const KernelEntry> kernels, const KernelConfig& kernel) {

@@ -43,6 +43,12 @@ KernelPlan plan_gemm(const KernelProblem& problem, const Capability& capability,
                      const KernelConfig& kernel,
                      std::span<const Architecture* const> among = architectures());
 
+/// Returns the offset of staged operands in a call's workspace. Flags and sums are before them.
+std::int64_t staging_offset(const KernelPlan& plan);
+/// Returns the size of a call's workspace: flags, sums and staged operands. The operands are those
+/// of Architecture::staging_bytes, otherwise `dequantized_x_bytes` of x in BF16.
+std::int64_t call_workspace_bytes(const KernelPlan& plan, std::int64_t dequantized_x_bytes = 0);
+
 /// Returns the kernel's entry in the list, or null.
 const KernelEntry* find_kernel(std::span<const KernelEntry> kernels, const KernelConfig& kernel);
 /// Returns every tile and split of the list, in order.
