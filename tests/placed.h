@@ -93,8 +93,10 @@ class Array {
  public:
   Array(const std::vector<T>& host, Device device)
       : size_(host.size()), memory_(to_device(padded(host).view(), device)) {}
-  T* data() { return memory_.template data<T>(); }
-  std::span<const T> span() const { return {memory_.template data<T>(), size_}; }
+  T* data() { return static_cast<T*>(memory_.template data<void>()); }
+  std::span<const T> span() const {
+    return {static_cast<const T*>(memory_.template data<void>()), size_};
+  }
   std::vector<std::uint8_t> bytes() const {
     const Matrix host = to_device(memory_.view(), {});
     return {host.data<std::uint8_t>(), host.data<std::uint8_t>() + size_ * sizeof(T)};
