@@ -62,7 +62,7 @@ fs::path Measured::file_of(int rank) const {
   return shared_.parts / fmt::format("nvfp4.{}-rank-{}-of-{}.json", what_, rank, shared_.ranks);
 }
 
-std::vector<int> Measured::join() {
+std::vector<int> Measured::join() try {
   fs::create_directories(shared_.parts);
   const PartialTag tag(shared_.parts);
   safetensors::write_file_atomically(
@@ -88,6 +88,8 @@ std::vector<int> Measured::join() {
     take(static_cast<int>(rank), stages[rank]);
   joined_ = true;
   return missing;
+} catch (const fs::filesystem_error& e) {
+  throw_io_error(e);
 }
 
 void Measured::take(int rank, const nlohmann::json& stages) {
