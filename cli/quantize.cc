@@ -42,10 +42,12 @@ void check(QuantizeArguments& arguments) {
   arguments.options.ranks = rank.ranks;
 }
 
-/// Throws UnsupportedError if no weight is quantized, unless a pattern or recipe requested that.
+/// Throws UnsupportedError if no weight is quantized, unless a pattern, recipe or size requested
+/// that.
 void require_any_quantized(const QuantizeReport& report, const QuantizeCheckpointOptions& options) {
   constexpr std::string_view kPlain[] = {"kept", "merged", "cast", "dequantized"};
-  if (!options.ignore.empty() || options.recipe || !report.complete) return;
+  if (!options.ignore.empty() || options.recipe || options.bits || options.size || !report.complete)
+    return;
   std::map<std::string_view, std::uint64_t> reasons;  // bytes that each reason keeps
   for (const TensorReport& t : report.tensors) {
     if (std::ranges::find(kPlain, t.action) == std::end(kPlain)) return;

@@ -188,6 +188,8 @@ TEST_F(Cli, QuantizeFailsIfNoTensorCanBeQuantized) {
   EXPECT_TRUE(has(r.err, "gpt: no tensor can be quantized: Conv1D stores [in, out] [NV0599]"))
       << r.err;
   EXPECT_EQ(run({"quantize", "gpt", "out", "--ignore", "*"}).status, 0) << "asked for";
+  write_tiny_llama(dir_ / "m");
+  EXPECT_EQ(run({"quantize", "m", "whole", "--bits", "16"}).status, 0) << "all fits in BF16";
 }
 
 TEST_F(Cli, APatternOfManyLayersIsOneWarning) {
