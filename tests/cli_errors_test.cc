@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/tiny_model.h"
 #include "nvfp4/error_codes.h"
 #include "run_cli.h"
 
@@ -82,6 +83,14 @@ TEST_F(Cli, HelpOfACodeHasItsFix) {
 TEST_F(Cli, ThePageOfErrorsIsThatOfTheTable) {
   const std::filesystem::path page = std::filesystem::path(NVFP4_SOURCE_DIR) / "docs" / "errors.md";
   EXPECT_EQ(run({"help", "errors"}).out, read_text(page));
+}
+
+TEST_F(Cli, PartsThatAreNoFolderAreAnIoError) {
+  write_tiny_llama(dir_ / "m");
+  write_text(dir_ / "file", "x");
+  const Result r = run({"compare", "m", "m", "--parts", "file", "--rank", "0", "--ranks", "2"});
+  EXPECT_EQ(r.status, 1);
+  EXPECT_TRUE(has(r.err, "file: cannot create directories") && has(r.err, "[NV01")) << r.err;
 }
 
 }  // namespace
