@@ -72,6 +72,18 @@ TEST(UnknownForm, IsRefusedByNameWhoeverReadsIt) {
       {m + ".weight", {tensor(m + ".weight", f4, {64, 64})}},
       {m + ".W_q", {tensor(m + ".W_q", u8, {32, 64}), tensor(m + ".zero", f16, {64, 1})}},
       {m + ".encoded_exponent", {tensor(m + ".encoded_exponent", u8, {640})}},
+      {m + ".bitmask", {tensor(m + ".bitmask", u8, {64, 8}), tensor(m + ".compressed", bf16, {9})}},
+      // Scales under names that no form reads: optimum-quanto, Marlin, FP8 of other programs.
+      {m + ".weight._data",
+       {tensor(m + ".weight._data", f8_e4m3, {64, 64}), tensor(m + ".weight._scale", bf16, {64})}},
+      {m + ".weight._data._data",
+       {tensor(m + ".weight._data._data", u8, {32, 64}),
+        tensor(m + ".weight._scale", bf16, {64, 1})}},
+      {m + ".B", {tensor(m + ".B", i32, {4, 128}), tensor(m + ".s", f16, {2, 64})}},
+      {m + ".qdata", {tensor(m + ".qdata", i8, {4096}), tensor(m + ".qscale", bf16, {64})}},
+      {m + ".weight",
+       {tensor(m + ".weight", f8_e4m3, {64, 64}), tensor(m + ".weight_descale", f32, {})}},
+      {m + ".weight", {tensor(m + ".weight", f8_e4m3, {64, 64}), tensor(m + ".amax", f32, {})}},
   };
   for (const auto& [name, tensors] : cases) {
     SCOPED_TRACE(name);

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <unordered_set>
 #include <utility>
 
 #include "checkpoint/formats/format.h"
@@ -312,7 +311,7 @@ FoundTensors find_tensors(const TensorTable& table) {
   KeptSenses senses;
   // Codes come first, because they identify the tensors that are parts of a weight.
   std::vector<std::pair<const safetensors::TensorInfo*, LogicalTensor>> quantized;
-  std::unordered_set<const safetensors::TensorInfo*> parts;
+  ReadParts parts;
   bool native = false;  // the model has DeepSeek-V4's MXFP4
   UnreadWeights unread(found.unknown);
   std::vector<const WeightNames*> known;
@@ -342,6 +341,7 @@ FoundTensors find_tensors(const TensorTable& table) {
     }
   }
   found.tensors.reserve(table.all().size() - std::min(table.all().size(), parts.size()));
+  const ModuleScales module_scales = unread_scales(table, parts);
   auto next = quantized.begin();
   for (const StoredTensor& stored : table.all()) {
     const bool is_weight = next != quantized.end() && next->first == stored.info;
@@ -355,8 +355,9 @@ FoundTensors find_tensors(const TensorTable& table) {
       found.defects.push_back({"missing-scale", stored.info->name,
                                fmt::format("{}: {} and no '{}' beside it", stored.describe(),
                                            form_of(stored), printable(scales))});
-    else if (auto defect = native && is_lost_native(stored) ? std::nullopt
-                                                            : find_unread_weight(table, stored))
+    else if (auto defect = native && is_lost_native(stored)
+                               ? std::nullopt
+                               : find_unread_weight(table, stored, module_scales))
       unread.add(stored, std::move(*defect));
     else if (is_unknown_integer(stored))
       found.integers.push_back(stored.info->name);

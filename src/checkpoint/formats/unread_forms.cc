@@ -51,6 +51,7 @@ constexpr UnreadForm kUnreadForms[] = {
     {"EXL3", ".trellis"},
     {"QuIP#", ".Qidxs"},
     {"DFloat11", ".encoded_exponent"},
+    {"sparse weights of compressed-tensors", ".bitmask", ".compressed"},
 };
 
 /// The last parts of names of tensors that are copied with any dtype: they are not codes.
@@ -105,6 +106,22 @@ StoredTensor scales_beside(const TensorTable& table, const std::string& name) {
   return {};
 }
 
+/// Reports whether the last part of a name is one that programs give to scales.
+bool is_scale_name(std::string_view last) {
+  return last.find("scal") != last.npos || last.find("amax") != last.npos ||
+         last.find("absmax") != last.npos || last == "s" || last.starts_with("s_");
+}
+
+/// Returns the module of a tensor: "m" for "m.weight", "m.weight._data" and "m.weight.scale".
+std::string_view owner_of(std::string_view name) {
+  std::string_view last;
+  do {
+    name = name.substr(0, std::min(name.rfind('.'), name.size()));
+    last = name.substr(name.rfind('.') + 1);
+  } while (name.find('.') != name.npos && (last == "weight" || last.starts_with('_')));
+  return name;
+}
+
 }  // namespace
 
 std::string form_of(const StoredTensor& t) {
@@ -120,7 +137,19 @@ Defect unread_weight(const StoredTensor& t, const StoredTensor& beside, std::str
       std::string(form)};
 }
 
-std::optional<Defect> find_unread_weight(const TensorTable& table, const StoredTensor& t) {
+ModuleScales unread_scales(const TensorTable& table, const ReadParts& read) {
+  ModuleScales scales;
+  for (const StoredTensor& t : table.all()) {
+    const std::string_view name = t.info->name;
+    if (is_plain_float(t.info->dtype) && !read.contains(t.info) && name.find('.') != name.npos &&
+        is_scale_name(name.substr(name.rfind('.') + 1)))
+      scales.emplace(owner_of(name), t);
+  }
+  return scales;
+}
+
+std::optional<Defect> find_unread_weight(const TensorTable& table, const StoredTensor& t,
+                                         const ModuleScales& module_scales) {
   const std::string& name = t.info->name;
   const DType dtype = t.info->dtype;
   const std::string_view last = std::string_view(name).substr(name.rfind('.') + 1);
@@ -135,6 +164,9 @@ std::optional<Defect> find_unread_weight(const TensorTable& table, const StoredT
     if (const StoredTensor scales = scales_beside(table, name))
       return unread_weight(t, scales,
                            fmt::format("{} with scales", safetensors::dtype_name(dtype)));
+  if (const auto found = module_scales.find(owner_of(name)); found != module_scales.end())
+    return unread_weight(t, found->second,
+                         fmt::format("{} with scales", safetensors::dtype_name(dtype)));
   if (is_any(dtype, {f8_e4m3, f8_e5m2})) return {};  // without scales these are values
   if (last == "weight" || (is_matrix && last.find("weight") != last.npos))
     return unread_weight(t, {}, "codes without scales that are known");

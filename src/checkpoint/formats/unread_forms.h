@@ -3,6 +3,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "checkpoint/formats/logical_tensor.h"
 
@@ -16,9 +18,19 @@ std::string form_of(const StoredTensor& tensor);
 /// `beside` is another tensor of the weight, for the message, or null.
 Defect unread_weight(const StoredTensor& tensor, const StoredTensor& beside, std::string_view form);
 
+/// Tensors that were read as parts of a weight.
+using ReadParts = std::unordered_set<const safetensors::TensorInfo*>;
+
+/// One tensor with the name of scales for each module, where no form reads it.
+using ModuleScales = std::unordered_map<std::string_view, StoredTensor>;
+
+/// Returns the scales of modules that are not in `read`.
+ModuleScales unread_scales(const TensorTable& table, const ReadParts& read);
+
 /// Returns that defect if the tensor belongs to such a weight. Otherwise the tensor may be copied
 /// or read as values.
-std::optional<Defect> find_unread_weight(const TensorTable& table, const StoredTensor& tensor);
+std::optional<Defect> find_unread_weight(const TensorTable& table, const StoredTensor& tensor,
+                                         const ModuleScales& module_scales);
 
 /// Reports whether a tensor has integers of at most 32 bits and is not in the table of known ones.
 bool is_unknown_integer(const StoredTensor& tensor);
