@@ -232,12 +232,16 @@ class OwnedEntryList {
  public:
   OwnedEntryList(std::vector<std::string> entries, std::string file)
       : entries_(std::move(entries)),
-        list_(entries_, std::move(file), std::make_shared<checkpoint::MatchBudget>()) {}
+        file_(std::move(file)),
+        list_(entries_, file_, std::make_shared<checkpoint::MatchBudget>()) {}
 
   std::optional<std::size_t> first(std::string_view module) const { return list_.first(module); }
+  /// Returns the arguments of the constructor, for pickle and copy.
+  std::pair<std::vector<std::string>, std::string> state() const { return {entries_, file_}; }
 
  private:
   std::vector<std::string> entries_;
+  std::string file_;
   checkpoint::EntryList list_;
 };
 
@@ -248,6 +252,11 @@ void bind_checkpoint(nb::module_& m) {
   nb::class_<OwnedEntryList>(m, "EntryList",
                              "Names, globs and \"re:\" expressions of a quantization_config.")
       .def(nb::init<std::vector<std::string>, std::string>(), "entries"_a, "file"_a, Unlocked())
+      .def("__getstate__", &OwnedEntryList::state)
+      .def("__setstate__",
+           [](OwnedEntryList& list, std::pair<std::vector<std::string>, std::string> state) {
+             new (&list) OwnedEntryList(std::move(state.first), std::move(state.second));
+           })
       .def("first", &OwnedEntryList::first, "module"_a, Unlocked(),
            "The number of the first entry that is meant for a module, or None.");
   m.def("list_files", &list_files, "folder"_a);

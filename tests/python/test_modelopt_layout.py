@@ -158,7 +158,9 @@ def normal(config, modules):
 
 
 def expect_the_same(ours, other, source):
-    assert layout(ours) == layout(other)
+    # transformers 5.24 keeps routers in FP32 as it loads them, and ModelOpt exports them so; ours are copied.
+    routers = {name: entry for name, entry in layout(ours).items() if name.endswith(".mlp.gate.weight")}
+    assert layout(ours) == {name: routers.get(name, entry) for name, entry in layout(other).items()}
     modules = linear_modules(source)
     for file, key in (("config.json", "quantization_config"), ("hf_quant_config.json", "quantization")):
         mine, their = (normal(json.loads((folder / file).read_text())[key], modules)
