@@ -274,7 +274,7 @@ TEST_F(Cli, ShowsProgressOnATerminal) {
 
 using CliSlow = Cli;
 
-TEST_F(CliSlow, ShowsProgressAndRemainingTimeOfAQuantizationAndNothingOfASecondInAFile) {
+TEST_F(CliSlow, Progress_OnATerminal_ShowsTheRemainingTime) {
   ASSERT_EQ(run({"sample", "m", "--scale", "0.0625", "--layers", "4", "-q"}).status, 0);
   // The reference takes seconds for this.
   Words arguments{"quantize", "m", "a", "--backend", "reference", "--threads", "1"};

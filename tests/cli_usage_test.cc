@@ -205,7 +205,7 @@ TEST_F(Cli, APatternOfManyLayersIsOneWarning) {
   EXPECT_TRUE(has(r.err, "refuse that; 2 more modules named q_proj\n")) << r.err;
 }
 
-TEST_F(Cli, VerifyOfACutFileAsksForTheFileAlone) {
+TEST_F(Cli, VerifyOfATruncatedFile_AdvisesOnThatFile) {
   write_model(dir_ / "in", {{random_tensor("model.layers.0.mlp.up_proj.weight", {64, 64})}},
               R"({"model_type": "llama"})");
   ASSERT_EQ(run({"quantize", "in", "out"}).status, 0);

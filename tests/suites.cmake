@@ -1,4 +1,4 @@
-# nvfp4_add_suites(TARGET [PREFIX text] [LABELS label...] [SERIAL]) registers each suite of a test program as one test of ctest, so
+# nvfp4_add_suites(TARGET [PREFIX text] [LABELS label...]) registers each suite of a test program as one test of ctest, so
 # that a suite costs one process. Suites whose name begins with Cuda get the label gpu, those whose name ends in Slow the label slow.
 # The program lists its suites when ctest starts: no list is kept beside the code.
 function(nvfp4_add_suites target)

@@ -17,7 +17,7 @@ what=${1:-}
 case $what in
   all) preset=${preset:-test-all} selection=() ;;
   '') preset=${preset:-test} selection=(-LE slow) ;;
-  *) preset=${preset:-test} selection=(-R "${what//./\\.}") ;;
+  *) preset=${preset:-test} selection=(-R "$what") ;;
 esac
 
 times=()
@@ -57,6 +57,11 @@ run_tests() {
     export TMPDIR
     chmod 711 "$TMPDIR"  # a test of permissions runs as another user
     trap 'rm -rf "$TMPDIR"' EXIT
+  fi
+  if [[ $what == test_*.py ]]; then
+    NVFP4_COMMAND=$PWD/build/$preset/nvfp4 PYTHONPATH=$PWD/build/$preset/python \
+      build/venv/bin/python -m pytest -q -p no:cacheprovider "tests/python/$what" || status=$?
+    return
   fi
   local results=$PWD/build/$preset/tests.xml
   ctest --preset "$preset" -j "$(nproc)" --output-junit "$results" "${selection[@]}" || status=$?

@@ -10,7 +10,7 @@
 #include "nvfp4/repair.h"
 #include "nvfp4/shared_work.h"
 
-/// What a command reads and what it writes or removes lie apart, whatever names lead there.
+/// Tests that what a command reads lies apart from what it writes or removes, whatever the names.
 namespace nvfp4::apart_test {
 namespace {
 

@@ -91,7 +91,7 @@ TEST(Budget, FortyLayersAreChosenExactly) {
   }
 }
 
-TEST(Budget, SearchEndsAfterItsNodesWithTheBestSoFar) {
+TEST(Budget, SearchLimit_Reached_ReturnsTheBestFound) {
   const auto layers = layers_of_any_size(1000, 1e-5);
   const std::uint64_t budget = checkpoint::least_bytes(layers) * 3 / 2;
   const Allocation hull = checkpoint::allocate(layers, budget);

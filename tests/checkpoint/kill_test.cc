@@ -422,7 +422,7 @@ TEST_F(Kill, AFolderThatNobodySaysWeWroteCannotBeResumed) {
   EXPECT_EQ(files_of(whole), expected_);
 }
 
-TEST_F(Kill, WhileARecordIsAppendedMeansThatItsShardIsWrittenAgain) {
+TEST_F(Kill, RecordCutOff_Resume_WritesTheShardAgain) {
   const fs::path out = dir_ / "out";
   interrupt(in_, out);
   std::string journal = read_text(out / kJournal);

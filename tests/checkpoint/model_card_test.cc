@@ -42,7 +42,7 @@ TEST(ModelCard, SaysHowTheModelWasMadeWhatItCostAndHowToRunIt) {
   EXPECT_FALSE(has(card, dir.path().string())) << "a path of this machine";
 }
 
-TEST(ModelCard, NamesTheModelAndTheCommitOfTheHubsCache) {
+TEST(ModelCard, NamesModelAndCommitOfTheHubCache) {
   const TempDir dir;
   const fs::path snapshot =
       dir.path() / "models--some-org--Tiny-1.0" / "snapshots" / std::string(40, '7');

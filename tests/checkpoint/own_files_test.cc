@@ -198,7 +198,7 @@ TEST_F(OwnFiles, VerifyFullFindsFlippedBit) {
 
 std::string hash_of(const fs::path& path) { return checkpoint::written_file(path).hash; }
 
-TEST(FileHash, RangesInAnyOrderGiveTheHashOfTheFile) {
+TEST(FileHash, RangesInAnyOrder_GiveOneHash) {
   const TempDir dir;
   std::string bytes(300'001, '\0');
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * i / 7);

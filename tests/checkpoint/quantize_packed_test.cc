@@ -409,7 +409,7 @@ TEST(QuantizePacked, ConvertGivesMxfp4TheScaleOfItsNvfp4Partner) {
   write_model(dir / "plain", {{random_tensor(gate + ".weight", {32, 64})}}, kLlamaConfig);
   quantize_checkpoint(quantize_options(dir / "plain", dir / "q"));
   LoadedFolder model(dir / "q");
-  // Far below the range of gate, so that gate's scale serves both.
+  // The values are far below those of gate, so that the scale of gate serves both.
   append(model.shard_of(gate + ".weight"), mxfp4_matrix(up, 32, 64, 112, 114));
   model.write(dir / "mixed");
   const QuantizeReport report = convert(dir / "mixed", dir / "out", "compressed-tensors");

@@ -205,7 +205,7 @@ TEST(Sample, RefusesAFolderThatHoldsAnythingAndOverwritesOnRequest) {
   EXPECT_EQ(tensors_of(dir.path()).size(), 21u);
 }
 
-TEST(Sample, LargerThanTheDiskIsAnErrorBeforeItStarts) {
+TEST(Sample, LargerThanTheDisk_IsAnError) {
   const TempDir dir;
   SampleOptions o = options(dir / "m");
   o.arch = "llama";

@@ -281,7 +281,7 @@ TEST(GgufOfAnotherProgram, BecomesTheModelAgain) {
     if (t.name.ends_with(".input_scale")) continue;
     stored.push_back(t.name);
     std::string name = t.name;
-    // As some converters name it.
+    // Some converters use this name.
     if (name.ends_with("attn_q.scale")) name.insert(name.rfind('.'), ".weight");
     specs.push_back({name, t.type, t.shape});
   }
