@@ -7,9 +7,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "nvfp4/checkpoint.h"
+#include "checkpoint/hub/hub.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 #include "nvfp4/error.h"
-#include "nvfp4/hub.h"
 #include "nvfp4/runtime.h"
 #include "terminal.h"
 

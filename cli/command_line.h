@@ -15,10 +15,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "nvfp4/commands.h"
+#include "checkpoint/compare/shared_work.h"
+#include "commands/commands.h"
+#include "nvfp4/checkpoint/run_options.h"
 #include "nvfp4/error.h"
-#include "nvfp4/run_options.h"
-#include "nvfp4/shared_work.h"
 
 namespace nvfp4::cli {
 

@@ -7,12 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/safetensors/apart.h"
 #include "command_line.h"
 #include "commands.h"
-#include "nvfp4/apart.h"
-#include "nvfp4/checkpoint.h"
-#include "nvfp4/options_error.h"
-#include "nvfp4/report.h"
+#include "core/options_error.h"
+#include "nvfp4/checkpoint/checkpoint.h"
+#include "report/report.h"
 #include "report_file.h"
 #include "terminal.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "nvfp4/commands.h"
+#include "commands/commands.h"
 #include "terminal.h"
 
 namespace nvfp4::cli {

@@ -9,10 +9,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "checkpoint/compare/inspect_blocks.h"
 #include "command_line.h"
 #include "commands.h"
-#include "nvfp4/checkpoint.h"
-#include "nvfp4/inspect_blocks.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 #include "terminal.h"
 
 namespace nvfp4::cli {

@@ -12,10 +12,10 @@
 
 #include "command_line.h"
 #include "commands.h"
+#include "core/error_codes.h"
 #include "help.h"
 #include "interrupt.h"
 #include "nvfp4/error.h"
-#include "nvfp4/error_codes.h"
 #include "nvfp4/runtime.h"
 #include "platform/terminal.h"
 #include "terminal.h"

@@ -9,7 +9,7 @@
 
 #include "command_line.h"
 #include "commands.h"
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 #include "nvfp4/error.h"
 #include "terminal.h"
 #include "write_run.h"

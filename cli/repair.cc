@@ -1,4 +1,4 @@
-#include "nvfp4/repair.h"
+#include "nvfp4/checkpoint/repair.h"
 
 #include <fmt/format.h>
 

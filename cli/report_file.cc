@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "commands.h"
-#include "nvfp4/error_codes.h"
-#include "nvfp4/safetensors.h"
+#include "core/error_codes.h"
+#include "nvfp4/checkpoint/safetensors.h"
 #include "platform/files.h"
 
 namespace nvfp4::cli {

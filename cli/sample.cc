@@ -8,7 +8,7 @@
 
 #include "command_line.h"
 #include "commands.h"
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 #include "terminal.h"
 
 namespace nvfp4::cli {

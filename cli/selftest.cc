@@ -1,4 +1,4 @@
-#include "nvfp4/selftest.h"
+#include "selftest/selftest.h"
 
 #include <fmt/format.h>
 

@@ -13,8 +13,8 @@
 #include <tuple>
 #include <vector>
 
+#include "core/shell_word.h"
 #include "nvfp4/runtime.h"
-#include "nvfp4/shell_word.h"
 #include "terminal.h"
 
 namespace nvfp4::cli {

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 
 namespace nvfp4::cli {
 

@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "nvfp4/error_codes.h"
-#include "nvfp4/printable.h"
+#include "core/error_codes.h"
+#include "core/printable.h"
 #include "platform/terminal.h"
 
 namespace nvfp4::cli {

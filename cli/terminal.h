@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "nvfp4/report.h"
+#include "report/report.h"
 
 /// Output for people: colors, tables, a progress bar. It is plain text if stdout is not a terminal.
 namespace nvfp4::cli {

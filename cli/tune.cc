@@ -12,9 +12,9 @@
 
 #include "command_line.h"
 #include "commands.h"
+#include "core/printable.h"
 #include "nvfp4/error.h"
 #include "nvfp4/gemm.h"
-#include "nvfp4/printable.h"
 #include "terminal.h"
 
 namespace nvfp4::cli {

@@ -1,4 +1,4 @@
-#include "nvfp4/verify.h"
+#include "nvfp4/checkpoint/verify.h"
 
 #include <fmt/format.h>
 

@@ -4,8 +4,8 @@
 
 #include <memory>
 
+#include "backends/cuda_build.h"
 #include "commands.h"
-#include "nvfp4/cuda_build.h"
 #include "nvfp4/device.h"
 #include "nvfp4/runtime.h"
 

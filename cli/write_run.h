@@ -4,10 +4,10 @@
 #include <string_view>
 
 #include "command_line.h"
+#include "core/options_error.h"
 #include "interrupt.h"
-#include "nvfp4/checkpoint.h"
-#include "nvfp4/options_error.h"
-#include "nvfp4/report.h"
+#include "nvfp4/checkpoint/checkpoint.h"
+#include "report/report.h"
 #include "report_file.h"
 #include "summary.h"
 #include "terminal.h"

@@ -27,8 +27,8 @@
 #include <string_view>
 #include <vector>
 
-#include "nvfp4/checkpoint.h"
-#include "nvfp4/load_layers.h"
+#include "nvfp4/checkpoint/checkpoint.h"
+#include "nvfp4/checkpoint/load_layers.h"
 #include "nvfp4/runtime.h"
 
 namespace {

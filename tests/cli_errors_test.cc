@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/tiny_model.h"
-#include "nvfp4/error_codes.h"
+#include "core/error_codes.h"
 #include "run_cli.h"
 
 /// The codes of errors, as the command shows them.

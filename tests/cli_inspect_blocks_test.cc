@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/compare/inspect_blocks.h"
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/error.h"
-#include "nvfp4/inspect_blocks.h"
 #include "nvfp4/runtime.h"
 #include "run_cli.h"
 

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "nvfp4/cuda_build.h"
+#include "backends/cuda_build.h"
 #include "nvfp4/device.h"
 #include "nvfp4/runtime.h"
 #include "run_cli.h"

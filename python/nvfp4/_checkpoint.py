@@ -15,7 +15,7 @@ from ._hub import can_download, download_model
 
 
 def _of_command(name):
-    """keyword -> what nvfp4/commands.h says of it."""
+    """keyword -> what src/commands/commands.h says of it."""
     command = next(c for c in _core.commands() if c["name"] == name)
     return {o["keyword"]: o for o in command["options"] if o["keyword"]}
 

@@ -1,4 +1,4 @@
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string_view.h>
@@ -9,18 +9,18 @@
 #include <optional>
 
 #include "bind.h"
+#include "checkpoint/hub/hub.h"
 #include "checkpoint/match/entry_list.h"
+#include "checkpoint/compare/shared_work.h"
+#include "checkpoint/safetensors/apart.h"
 #include "interruptible.h"
 #include "keywords.h"
-#include "nvfp4/apart.h"
-#include "nvfp4/convert.h"
+#include "nvfp4/checkpoint/convert.h"
+#include "nvfp4/checkpoint/repair.h"
+#include "nvfp4/checkpoint/safetensors.h"
+#include "nvfp4/checkpoint/verify.h"
 #include "nvfp4/error.h"
-#include "nvfp4/hub.h"
-#include "nvfp4/repair.h"
-#include "nvfp4/report.h"
-#include "nvfp4/safetensors.h"
-#include "nvfp4/shared_work.h"
-#include "nvfp4/verify.h"
+#include "report/report.h"
 
 namespace nvfp4::python {
 namespace {

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "bind.h"
-#include "nvfp4/error_codes.h"
-#include "nvfp4/printable.h"
+#include "core/error_codes.h"
+#include "core/printable.h"
 
 namespace nvfp4::python {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <type_traits>
 
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 #include "nvfp4/error.h"
 
 /// Interruptible calls, for functions on whole checkpoints.

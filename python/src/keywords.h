@@ -12,9 +12,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "nvfp4/commands.h"
+#include "commands/commands.h"
+#include "core/printable.h"
 #include "nvfp4/error.h"
-#include "nvfp4/printable.h"
 
 /// The arguments of a function on checkpoints, by their names in nvfp4/commands.h.
 namespace nvfp4::python {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "nvfp4/commands.h"
+#include "commands/commands.h"
 
 /// Functions that build the rows of the table of commands.
 namespace nvfp4::command_table {

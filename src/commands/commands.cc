@@ -1,4 +1,4 @@
-#include "nvfp4/commands.h"
+#include "commands/commands.h"
 
 #include <fmt/ranges.h>
 
@@ -8,10 +8,10 @@
 #include "commands/machine_commands.h"
 #include "commands/rank_options.h"
 #include "core/require.h"
-#include "nvfp4/checkpoint.h"
-#include "nvfp4/convert.h"
+#include "nvfp4/checkpoint/checkpoint.h"
+#include "nvfp4/checkpoint/convert.h"
+#include "nvfp4/checkpoint/verify.h"
 #include "nvfp4/quantize.h"
-#include "nvfp4/verify.h"
 
 namespace nvfp4 {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "commands/builders.h"
 #include "nvfp4/runtime.h"
-#include "nvfp4/selftest.h"
+#include "selftest/selftest.h"
 
 namespace nvfp4::command_table {
 namespace {

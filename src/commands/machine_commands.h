@@ -1,6 +1,6 @@
 #pragma once
 
-#include "nvfp4/commands.h"
+#include "commands/commands.h"
 
 /// The commands for the machine, without a checkpoint.
 namespace nvfp4::command_table {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "nvfp4/commands.h"
+#include "commands/commands.h"
 
 /// The options of processes that share the work of a command.
 namespace nvfp4 {

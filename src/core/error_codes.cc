@@ -1,4 +1,4 @@
-#include "nvfp4/error_codes.h"
+#include "core/error_codes.h"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
-#include "nvfp4/shell_word.h"
+#include "core/shell_word.h"
 
 #include <fmt/format.h>
 
-#include "nvfp4/printable.h"
+#include "core/printable.h"
 
 namespace nvfp4 {
 

@@ -8,8 +8,8 @@
 #include <span>
 
 #include "nvfp4/format.h"
-#include "nvfp4/report.h"
 #include "report/escape.h"
+#include "report/report.h"
 
 namespace nvfp4::report {
 namespace {

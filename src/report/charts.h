@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 #include "report/layers.h"
 
 /// Charts as inline SVG. Positions are percentages, so a chart is as wide as its page and its text

@@ -1,6 +1,6 @@
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
-#include "nvfp4/report.h"
+#include "report/report.h"
 
 namespace nvfp4::report {
 namespace {

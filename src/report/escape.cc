@@ -1,6 +1,6 @@
 #include "report/escape.h"
 
-#include "nvfp4/printable.h"
+#include "core/printable.h"
 
 namespace nvfp4::report {
 

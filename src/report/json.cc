@@ -2,9 +2,9 @@
 #include <array>
 
 #include "checkpoint/io/json_text.h"
-#include "nvfp4/checkpoint.h"
-#include "nvfp4/repair.h"
-#include "nvfp4/verify.h"
+#include "nvfp4/checkpoint/checkpoint.h"
+#include "nvfp4/checkpoint/repair.h"
+#include "nvfp4/checkpoint/verify.h"
 
 namespace nvfp4 {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 
 /// Tensors grouped by kind ("self_attn.q_proj") and by layer.
 namespace nvfp4::report {

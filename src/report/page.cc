@@ -9,12 +9,12 @@
 #include "checkpoint/source/quantized_tensors.h"
 #include "checkpoint/statistics/statistics.h"
 #include "nvfp4/format.h"
-#include "nvfp4/report.h"
 #include "nvfp4/runtime.h"
 #include "report/charts.h"
 #include "report/escape.h"
 #include "report/layers.h"
 #include "report/parts.h"
+#include "report/report.h"
 #include "report/style.h"
 
 namespace nvfp4::report {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "nvfp4/report.h"
+#include "report/report.h"
 
 /// Parts of the page that its sections share.
 namespace nvfp4::report {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "nvfp4/report.h"
+#include "report/report.h"
 
 namespace nvfp4::report {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "nvfp4/selftest.h"
+#include "selftest/selftest.h"
 
 /// The run of the self-test, which collects the results of checks.
 namespace nvfp4::selftest {

@@ -1,5 +1,5 @@
 // Decides which checks run on which subjects.
-#include "nvfp4/selftest.h"
+#include "selftest/selftest.h"
 
 #include <fmt/ranges.h>
 

@@ -7,8 +7,8 @@
 #include "checkpoint/findings.h"
 #include "checkpoint/formats/excludes.h"
 #include "checkpoint/formats/format.h"
+#include "nvfp4/checkpoint/repair.h"
 #include "nvfp4/error.h"
-#include "nvfp4/repair.h"
 
 namespace nvfp4::added_format_test {
 namespace {

@@ -1,14 +1,14 @@
-#include "nvfp4/apart.h"
+#include "checkpoint/safetensors/apart.h"
 
 #include <gtest/gtest.h>
 
 #include "checkpoint/expect_error.h"
+#include "checkpoint/compare/shared_work.h"
 #include "checkpoint/statistics_file.h"
 #include "checkpoint/tiny_model.h"
-#include "nvfp4/convert.h"
-#include "nvfp4/options_error.h"
-#include "nvfp4/repair.h"
-#include "nvfp4/shared_work.h"
+#include "core/options_error.h"
+#include "nvfp4/checkpoint/convert.h"
+#include "nvfp4/checkpoint/repair.h"
 
 /// Tests that what a command reads lies apart from what it writes or removes, whatever the names.
 namespace nvfp4::apart_test {

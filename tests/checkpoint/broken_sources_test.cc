@@ -8,10 +8,10 @@
 #include "checkpoint/expect_error.h"
 #include "checkpoint/findings.h"
 #include "checkpoint/packed_models.h"
-#include "nvfp4/convert.h"
+#include "nvfp4/checkpoint/convert.h"
+#include "nvfp4/checkpoint/repair.h"
+#include "nvfp4/checkpoint/verify.h"
 #include "nvfp4/error.h"
-#include "nvfp4/repair.h"
-#include "nvfp4/verify.h"
 
 /// What verify calls broken in a source does not come out of quantize and convert as if it were
 /// whole.

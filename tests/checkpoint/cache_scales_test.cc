@@ -7,7 +7,7 @@
 #include "checkpoint/loaded_folder.h"
 #include "checkpoint/statistics_file.h"
 #include "core/json.h"
-#include "nvfp4/convert.h"
+#include "nvfp4/checkpoint/convert.h"
 #include "nvfp4/error.h"
 
 /// Scales of cached keys and values: from statistics, through conversions, verified.

@@ -9,7 +9,7 @@
 #include "checkpoint/expect_error.h"
 #include "checkpoint/stored_tensors.h"
 #include "checkpoint/temp_dir.h"
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 #include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
 

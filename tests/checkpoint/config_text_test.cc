@@ -5,8 +5,8 @@
 
 #include "checkpoint/converted.h"
 #include "checkpoint/expect_error.h"
+#include "nvfp4/checkpoint/repair.h"
 #include "nvfp4/error.h"
-#include "nvfp4/repair.h"
 
 /// What becomes of the text of config.json.
 namespace nvfp4::config_text_test {

@@ -2,10 +2,10 @@
 
 #include "checkpoint/converted.h"
 #include "checkpoint/packed_models.h"
-#include "nvfp4/convert.h"
+#include "nvfp4/checkpoint/convert.h"
+#include "nvfp4/checkpoint/repair.h"
+#include "nvfp4/checkpoint/verify.h"
 #include "nvfp4/error.h"
-#include "nvfp4/repair.h"
-#include "nvfp4/verify.h"
 
 /// Conversions to and from ComfyUI, and of DeepSeek-V4.
 namespace nvfp4::convert_forms_test {

@@ -1,4 +1,4 @@
-#include "nvfp4/convert.h"
+#include "nvfp4/checkpoint/convert.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 #include "checkpoint/expect_error.h"
 #include "checkpoint/loaded_folder.h"
 #include "checkpoint/packed_models.h"
+#include "nvfp4/checkpoint/verify.h"
 #include "nvfp4/error.h"
-#include "nvfp4/verify.h"
 
 namespace nvfp4::checkpoint_convert_test {
 namespace {

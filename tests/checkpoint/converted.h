@@ -5,8 +5,8 @@
 #include <string>
 
 #include "checkpoint/loaded_folder.h"
-#include "nvfp4/convert.h"
-#include "nvfp4/verify.h"
+#include "nvfp4/checkpoint/convert.h"
+#include "nvfp4/checkpoint/verify.h"
 
 /// Converted folders, and what is right about them.
 namespace nvfp4 {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "checkpoint/loaded_folder.h"
-#include "nvfp4/verify.h"
+#include "nvfp4/checkpoint/verify.h"
 
 /// A fault of each kind that `nvfp4 verify` knows, planted in a healthy model.
 namespace nvfp4::faults {

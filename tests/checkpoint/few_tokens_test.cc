@@ -7,8 +7,8 @@
 #include "checkpoint/statistics/statistics.h"
 #include "checkpoint/statistics_file.h"
 #include "nvfp4/format.h"
-#include "nvfp4/report.h"
 #include "nvfp4/runtime.h"
+#include "report/report.h"
 
 namespace nvfp4::few_tokens_test {
 namespace {

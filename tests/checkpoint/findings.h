@@ -3,7 +3,7 @@
 #include <set>
 #include <string>
 
-#include "nvfp4/verify.h"
+#include "nvfp4/checkpoint/verify.h"
 
 /// What a report found, to be compared.
 namespace nvfp4 {

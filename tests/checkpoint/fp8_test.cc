@@ -11,9 +11,9 @@
 #include "checkpoint/loaded_folder.h"
 #include "checkpoint/packed_models.h"
 #include "checkpoint/tiny_model.h"
-#include "nvfp4/convert.h"
+#include "nvfp4/checkpoint/convert.h"
+#include "nvfp4/checkpoint/verify.h"
 #include "nvfp4/error.h"
-#include "nvfp4/verify.h"
 
 /// FP8 beside NVFP4: what recipes make of weights.
 namespace nvfp4::fp8_test {

@@ -4,7 +4,7 @@
 
 #include "checkpoint/packed_models.h"
 #include "checkpoint/tiny_model.h"
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 
 namespace nvfp4::fused_layers_test {
 namespace {

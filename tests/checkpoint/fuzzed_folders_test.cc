@@ -9,11 +9,11 @@
 #include "checkpoint/loaded_folder.h"
 #include "checkpoint/packed_models.h"
 #include "checkpoint/stacked_experts.h"
-#include "nvfp4/convert.h"
+#include "nvfp4/checkpoint/convert.h"
+#include "nvfp4/checkpoint/load_layers.h"
+#include "nvfp4/checkpoint/repair.h"
+#include "nvfp4/checkpoint/verify.h"
 #include "nvfp4/error.h"
-#include "nvfp4/load_layers.h"
-#include "nvfp4/repair.h"
-#include "nvfp4/verify.h"
 
 namespace nvfp4::fuzzed_folders_test {
 namespace {

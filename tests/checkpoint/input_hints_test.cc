@@ -6,11 +6,11 @@
 
 #include "checkpoint/expect_error.h"
 #include "checkpoint/findings.h"
+#include "checkpoint/compare/shared_work.h"
 #include "checkpoint/source/model_folder.h"
 #include "checkpoint/tiny_model.h"
+#include "nvfp4/checkpoint/verify.h"
 #include "nvfp4/error.h"
-#include "nvfp4/shared_work.h"
-#include "nvfp4/verify.h"
 
 /// Inputs that are almost what is meant.
 namespace nvfp4::checkpoint::input_hints_test {

@@ -17,9 +17,9 @@
 #include "checkpoint/expect_error.h"
 #include "checkpoint/statistics_file.h"
 #include "checkpoint/tiny_model.h"
-#include "nvfp4/convert.h"
+#include "nvfp4/checkpoint/convert.h"
+#include "nvfp4/checkpoint/safetensors.h"
 #include "nvfp4/error.h"
-#include "nvfp4/safetensors.h"
 
 /// Runs that are killed before each change to the names in the output: they go through rename(),
 /// unlink() and remove(), which this file puts in the place of the C library's. And fsync(), to see

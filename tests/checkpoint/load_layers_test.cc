@@ -1,4 +1,4 @@
-#include "nvfp4/load_layers.h"
+#include "nvfp4/checkpoint/load_layers.h"
 
 #include <gtest/gtest.h>
 

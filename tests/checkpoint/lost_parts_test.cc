@@ -8,8 +8,8 @@
 #include "checkpoint/expect_error.h"
 #include "checkpoint/findings.h"
 #include "checkpoint/packed_models.h"
+#include "nvfp4/checkpoint/verify.h"
 #include "nvfp4/error.h"
-#include "nvfp4/verify.h"
 
 /// Quantized weights of a source of which a part is gone, or has another form: nothing of them is
 /// copied as if it were a table of bytes.

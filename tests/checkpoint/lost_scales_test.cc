@@ -9,10 +9,10 @@
 #include "checkpoint/expect_error.h"
 #include "checkpoint/findings.h"
 #include "checkpoint/packed_models.h"
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
+#include "nvfp4/checkpoint/load_layers.h"
+#include "nvfp4/checkpoint/repair.h"
 #include "nvfp4/error.h"
-#include "nvfp4/load_layers.h"
-#include "nvfp4/repair.h"
 
 /// FP8 codes without their scale: as values they would be wrong by orders of magnitude.
 namespace nvfp4::lost_scales_test {

@@ -6,8 +6,8 @@
 #include "checkpoint/converted.h"
 #include "checkpoint/expect_error.h"
 #include "checkpoint/packed_models.h"
+#include "nvfp4/checkpoint/repair.h"
 #include "nvfp4/error.h"
-#include "nvfp4/repair.h"
 
 namespace nvfp4::lost_test {
 namespace {

@@ -12,9 +12,9 @@
 #include "checkpoint/child_process.h"
 #include "checkpoint/temp_dir.h"
 #include "checkpoint/tiny_model.h"
-#include "nvfp4/checkpoint.h"
-#include "nvfp4/safetensors.h"
-#include "nvfp4/verify.h"
+#include "nvfp4/checkpoint/checkpoint.h"
+#include "nvfp4/checkpoint/safetensors.h"
+#include "nvfp4/checkpoint/verify.h"
 
 namespace nvfp4::memory_test {
 namespace {

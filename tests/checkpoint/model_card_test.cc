@@ -5,7 +5,7 @@
 #include "checkpoint/output/front_matter.h"
 #include "checkpoint/tiny_model.h"
 #include "core/json.h"
-#include "nvfp4/convert.h"
+#include "nvfp4/checkpoint/convert.h"
 
 /// The card in a quantized folder.
 namespace nvfp4::model_card_test {

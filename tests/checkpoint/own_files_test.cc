@@ -4,12 +4,12 @@
 
 #include "checkpoint/expect_error.h"
 #include "checkpoint/findings.h"
+#include "checkpoint/io/file_hash.h"
 #include "checkpoint/safetensors/written_files.h"
 #include "checkpoint/tiny_model.h"
-#include "core/file_hash.h"
-#include "nvfp4/convert.h"
+#include "nvfp4/checkpoint/convert.h"
+#include "nvfp4/checkpoint/verify.h"
 #include "nvfp4/error.h"
-#include "nvfp4/verify.h"
 
 /// The list of what was written: what --overwrite removes, and the hashes of files.
 namespace nvfp4::own_files_test {

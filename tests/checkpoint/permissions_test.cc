@@ -5,8 +5,8 @@
 
 #include "checkpoint/converted.h"
 #include "checkpoint/expect_error.h"
+#include "nvfp4/checkpoint/verify.h"
 #include "nvfp4/error.h"
-#include "nvfp4/verify.h"
 
 /// What the permissions of a model keep from being read is named before anything is written.
 namespace nvfp4::permissions_test {

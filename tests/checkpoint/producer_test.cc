@@ -5,7 +5,7 @@
 #include "checkpoint/packed_models.h"
 #include "checkpoint/tiny_model.h"
 #include "core/json.h"
-#include "nvfp4/convert.h"
+#include "nvfp4/checkpoint/convert.h"
 #include "nvfp4/runtime.h"
 
 /// What an output says of who made it.

@@ -6,9 +6,9 @@
 #include "checkpoint/loaded_folder.h"
 #include "checkpoint/packed_models.h"
 #include "checkpoint/tiny_model.h"
-#include "nvfp4/convert.h"
+#include "nvfp4/checkpoint/convert.h"
+#include "nvfp4/checkpoint/repair.h"
 #include "nvfp4/error.h"
-#include "nvfp4/repair.h"
 #include "nvfp4/runtime.h"
 
 namespace nvfp4::quantize_device_test {

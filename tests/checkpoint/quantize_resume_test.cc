@@ -12,7 +12,7 @@
 #include "checkpoint/child_process.h"
 #include "checkpoint/expect_error.h"
 #include "checkpoint/tiny_model.h"
-#include "nvfp4/convert.h"
+#include "nvfp4/checkpoint/convert.h"
 #include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
 

@@ -6,8 +6,8 @@
 #include "checkpoint/expect_quantized.h"
 #include "checkpoint/families/family.h"
 #include "checkpoint/packed_models.h"
-#include "nvfp4/repair.h"
-#include "nvfp4/verify.h"
+#include "nvfp4/checkpoint/repair.h"
+#include "nvfp4/checkpoint/verify.h"
 
 namespace nvfp4::quantize_stacks_test {
 namespace {

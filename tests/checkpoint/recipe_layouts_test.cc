@@ -9,7 +9,7 @@
 #include "checkpoint/loaded_folder.h"
 #include "checkpoint/match/glob.h"
 #include "checkpoint/packed_models.h"
-#include "nvfp4/verify.h"
+#include "nvfp4/checkpoint/verify.h"
 
 namespace nvfp4::recipe_layouts_test {
 namespace {

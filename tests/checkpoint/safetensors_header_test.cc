@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "checkpoint/expect_error.h"
+#include "nvfp4/checkpoint/safetensors.h"
 #include "nvfp4/error.h"
-#include "nvfp4/safetensors.h"
 
 namespace nvfp4::safetensors::safetensors_header_test {
 namespace {

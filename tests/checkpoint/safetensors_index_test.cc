@@ -4,8 +4,8 @@
 #include <string>
 
 #include "checkpoint/expect_error.h"
+#include "nvfp4/checkpoint/safetensors.h"
 #include "nvfp4/error.h"
-#include "nvfp4/safetensors.h"
 
 namespace nvfp4::safetensors::safetensors_index_test {
 namespace {

@@ -16,8 +16,8 @@
 
 #include "checkpoint/expect_error.h"
 #include "checkpoint/temp_dir.h"
+#include "nvfp4/checkpoint/safetensors.h"
 #include "nvfp4/error.h"
-#include "nvfp4/safetensors.h"
 
 namespace nvfp4::safetensors::safetensors_writer_test {
 namespace {

@@ -11,10 +11,10 @@
 #include "checkpoint/sample/sample_models.h"
 #include "checkpoint/sample/sample_weights.h"
 #include "checkpoint/temp_dir.h"
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
+#include "nvfp4/checkpoint/safetensors.h"
 #include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
-#include "nvfp4/safetensors.h"
 
 namespace nvfp4::sample_test {
 namespace {

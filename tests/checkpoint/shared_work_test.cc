@@ -1,4 +1,4 @@
-#include "nvfp4/shared_work.h"
+#include "checkpoint/compare/shared_work.h"
 
 #include <gtest/gtest.h>
 

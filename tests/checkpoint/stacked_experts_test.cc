@@ -9,8 +9,8 @@
 #include "checkpoint/converted.h"
 #include "checkpoint/expect_error.h"
 #include "layers/moe_cases.h"
-#include "nvfp4/load_layers.h"
-#include "nvfp4/repair.h"
+#include "nvfp4/checkpoint/load_layers.h"
+#include "nvfp4/checkpoint/repair.h"
 
 namespace nvfp4::stacked_experts_test {
 namespace {

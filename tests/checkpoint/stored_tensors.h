@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "nvfp4/checkpoint/safetensors.h"
 #include "nvfp4/quantize.h"
-#include "nvfp4/safetensors.h"
 
 /// Files put together tensor by tensor, right or wrong.
 namespace nvfp4 {

@@ -7,7 +7,7 @@
 #include "checkpoint/converted.h"
 #include "checkpoint/gguf/gguf_models.h"
 #include "checkpoint/packed_models.h"
-#include "nvfp4/convert.h"
+#include "nvfp4/checkpoint/convert.h"
 
 /// Conversions there and back, compared as files: docs/conversions.md says what must be equal.
 namespace nvfp4::there_and_back_test {

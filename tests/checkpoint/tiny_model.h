@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "checkpoint/temp_dir.h"
-#include "nvfp4/checkpoint.h"
-#include "nvfp4/safetensors.h"
+#include "nvfp4/checkpoint/checkpoint.h"
+#include "nvfp4/checkpoint/safetensors.h"
 
 /// Small models on disk, and a look at what became of them.
 namespace nvfp4 {

@@ -4,7 +4,7 @@
 
 #include "checkpoint/faults.h"
 #include "checkpoint/findings.h"
-#include "nvfp4/verify.h"
+#include "nvfp4/checkpoint/verify.h"
 
 /// Lists of a compressed-tensors configuration against the names that transformers 5 gives.
 namespace nvfp4::transformers_names_test {

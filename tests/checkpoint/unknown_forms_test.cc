@@ -4,8 +4,8 @@
 #include "checkpoint/expect_error.h"
 #include "checkpoint/loaded_folder.h"
 #include "checkpoint/packed_models.h"
+#include "nvfp4/checkpoint/repair.h"
 #include "nvfp4/error.h"
-#include "nvfp4/repair.h"
 
 /// Quantizations that are not known here, and corrections of a weight that no form has.
 namespace nvfp4::unknown_forms_test {

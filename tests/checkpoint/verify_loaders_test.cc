@@ -5,7 +5,7 @@
 
 #include "checkpoint/faults.h"
 #include "checkpoint/findings.h"
-#include "nvfp4/verify.h"
+#include "nvfp4/checkpoint/verify.h"
 
 /// What each loader makes of a checkpoint: it reads, refuses or misreads it.
 namespace nvfp4::verify_loaders_test {

@@ -7,9 +7,9 @@
 #include "checkpoint/faults.h"
 #include "checkpoint/findings.h"
 #include "checkpoint/packed_models.h"
+#include "nvfp4/checkpoint/repair.h"
+#include "nvfp4/checkpoint/verify.h"
 #include "nvfp4/error.h"
-#include "nvfp4/repair.h"
-#include "nvfp4/verify.h"
 
 /// Checkpoints as other writers make them, healthy, and broken in ways that ours are not.
 namespace nvfp4::verify_others_test {

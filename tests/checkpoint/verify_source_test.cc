@@ -3,9 +3,9 @@
 #include "checkpoint/expect_error.h"
 #include "checkpoint/faults.h"
 #include "checkpoint/findings.h"
+#include "nvfp4/checkpoint/repair.h"
+#include "nvfp4/checkpoint/verify.h"
 #include "nvfp4/error.h"
-#include "nvfp4/repair.h"
-#include "nvfp4/verify.h"
 
 /// What a checkpoint need not have of its source, and what a source is not.
 namespace nvfp4::verify_source_test {

@@ -1,4 +1,4 @@
-#include "nvfp4/verify.h"
+#include "nvfp4/checkpoint/verify.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include "checkpoint/faults.h"
 #include "checkpoint/findings.h"
 #include "checkpoint/loaded_folder.h"
-#include "nvfp4/convert.h"
+#include "nvfp4/checkpoint/convert.h"
 #include "nvfp4/error.h"
 
 namespace nvfp4::checkpoint_verify_test {

@@ -7,8 +7,8 @@
 #include "checkpoint/expect_error.h"
 #include "checkpoint/faults.h"
 #include "checkpoint/findings.h"
+#include "nvfp4/checkpoint/verify.h"
 #include "nvfp4/error.h"
-#include "nvfp4/verify.h"
 
 /// Checkpoints of which a part is missing, or is not as the rest.
 namespace nvfp4::verify_whole_test {

@@ -1,4 +1,4 @@
-#include "nvfp4/error_codes.h"
+#include "core/error_codes.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <set>
 #include <string>
 
-#include "nvfp4/options_error.h"
+#include "core/options_error.h"
 
 namespace nvfp4::error_codes_test {
 namespace {

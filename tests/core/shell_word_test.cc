@@ -1,4 +1,4 @@
-#include "nvfp4/shell_word.h"
+#include "core/shell_word.h"
 
 #include <gtest/gtest.h>
 

@@ -11,11 +11,11 @@
 
 #include "backends/backend.h"
 #include "backends/cuda/gemm_backend.h"
+#include "backends/cuda_build.h"
 #include "backends/device_backend.h"
 #include "backends/gpu_limits.h"
 #include "core/device_memory.h"
 #include "core/require.h"
-#include "nvfp4/cuda_build.h"
 #include "ops/error_parts.h"
 #include "quantizers/gptq.h"
 

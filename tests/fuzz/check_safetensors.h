@@ -12,8 +12,8 @@
 
 #include "checkpoint/safetensors/header.h"
 #include "fuzz/must.h"
+#include "nvfp4/checkpoint/safetensors.h"
 #include "nvfp4/error.h"
-#include "nvfp4/safetensors.h"
 
 /// What must hold for every input of the parsers; anything else aborts. Used by the fuzzer and, on
 /// its corpus, by the tests.

@@ -1,5 +1,5 @@
 // The selftest finds nothing on a machine that is right, and every fault that is put in.
-#include "nvfp4/selftest.h"
+#include "selftest/selftest.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -63,11 +63,12 @@ class Includes(unittest.TestCase):
         self.expect({"src/backends/cpu/bad.cc": '#include "backends/reference/r.h"\n'},
                     "belongs to another backend")
 
-    def test_finds_a_command_that_goes_around_the_public_headers(self):
-        self.expect({"cli/bad.cc": '#include "core/c.h"\n'}, "may use nothing of src but src/platform")
-
     def test_finds_a_public_header_that_needs_a_library(self):
         self.expect({"include/nvfp4/bad.h": "#include <fmt/format.h>\n"}, "only nvfp4/ and")
+
+    def test_finds_kernels_that_know_checkpoints(self):
+        self.expect({"include/nvfp4/checkpoint/c.h": "", "src/ops/bad.cc": '#include "nvfp4/checkpoint/c.h"\n'},
+                    "include/nvfp4/checkpoint/c.h is further down")
 
     def test_finds_a_public_header_that_needs_a_private_one(self):
         self.expect({"include/nvfp4/bad.h": '#include "core/c.h"\n'}, "may not include src/core/c.h")

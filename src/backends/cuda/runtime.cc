@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "backends/cuda/gpu_targets.h"
+#include "backends/cuda_build.h"
 #include "backends/gpu_limits.h"
 #include "core/device_memory.h"
 #include "core/require.h"
-#include "nvfp4/cuda_build.h"
 
 namespace nvfp4 {
 namespace cuda {

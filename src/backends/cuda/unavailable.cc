@@ -1,10 +1,10 @@
 // Replaces the CUDA backend in a build without CUDA.
 #include "backends/cuda/gemm_backend.h"
+#include "backends/cuda_build.h"
 #include "backends/device_backend.h"
 #include "backends/gpu_limits.h"
 #include "core/device_memory.h"
 #include "core/require.h"
-#include "nvfp4/cuda_build.h"
 
 namespace nvfp4 {
 namespace {

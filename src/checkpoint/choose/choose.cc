@@ -8,9 +8,9 @@
 #include "checkpoint/choose/budget.h"
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/io/json_text.h"
-#include "checkpoint/io/printable.h"
 #include "checkpoint/plan/recipe_choice.h"
 #include "checkpoint/write/pipeline.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

@@ -10,12 +10,12 @@
 
 #include "checkpoint/compare/tensor_pairs.h"
 #include "checkpoint/io/text_file.h"
+#include "checkpoint/safetensors/apart.h"
 #include "checkpoint/source/content.h"
 #include "checkpoint/source/quantized_tensors.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
-#include "nvfp4/apart.h"
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 
 namespace nvfp4 {
 namespace {

@@ -12,7 +12,7 @@
 #include "checkpoint/source/quantized_tensors.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 
 namespace nvfp4 {
 namespace {

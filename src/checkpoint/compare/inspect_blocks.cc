@@ -1,9 +1,9 @@
-#include "nvfp4/inspect_blocks.h"
+#include "checkpoint/compare/inspect_blocks.h"
 
 #include <algorithm>
 
-#include "checkpoint/io/printable.h"
 #include "checkpoint/source/quantized_tensors.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4 {

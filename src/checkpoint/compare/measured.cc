@@ -7,8 +7,8 @@
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/source/share_out.h"
 #include "core/require.h"
-#include "nvfp4/run_options.h"
-#include "nvfp4/safetensors.h"
+#include "nvfp4/checkpoint/run_options.h"
+#include "nvfp4/checkpoint/safetensors.h"
 
 namespace nvfp4::checkpoint {
 namespace {

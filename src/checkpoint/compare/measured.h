@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "checkpoint/io/posix_file.h"
-#include "nvfp4/shared_work.h"
+#include "checkpoint/compare/shared_work.h"
 
 namespace nvfp4::checkpoint {
 

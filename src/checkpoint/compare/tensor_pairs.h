@@ -8,7 +8,7 @@
 
 #include "checkpoint/compare/measured.h"
 #include "checkpoint/source/quantized_tensors.h"
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 
 namespace nvfp4::checkpoint {
 

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "checkpoint/io/grow.h"
-#include "checkpoint/io/printable.h"
 #include "checkpoint/verify/fp8_codes.h"
+#include "core/printable.h"
 #include "core/require.h"
 #include "quantizers/gptq.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "checkpoint/io/printable.h"
+#include "core/printable.h"
 #include "core/require.h"
 #include "nvfp4/matrix.h"
 #include "ops/factor_gram.h"

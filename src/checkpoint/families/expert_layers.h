@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "checkpoint/families/select.h"
-#include "nvfp4/safetensors.h"
+#include "nvfp4/checkpoint/safetensors.h"
 
 /// Layers of experts. Loaders build all routed experts of a layer as one module, with one kind of
 /// weights.

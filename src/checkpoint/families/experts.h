@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "checkpoint/families/model_config.h"
-#include "nvfp4/safetensors.h"
+#include "nvfp4/checkpoint/safetensors.h"
 
 /// Experts stored as one 3-D tensor. The output has one matrix for each expert, as loaders need
 /// them.

@@ -6,8 +6,8 @@
 
 #include "checkpoint/families/family.h"
 #include "checkpoint/match/pattern.h"
+#include "nvfp4/checkpoint/safetensors.h"
 #include "nvfp4/matrix.h"
-#include "nvfp4/safetensors.h"
 
 /// The selection of the tensors that are quantized, with a reason for each excluded tensor.
 namespace nvfp4::checkpoint {

@@ -10,8 +10,8 @@
 #include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/formats/unread_forms.h"
 #include "checkpoint/io/json_text.h"
-#include "checkpoint/io/printable.h"
 #include "checkpoint/io/reciprocals.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

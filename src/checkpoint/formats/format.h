@@ -12,8 +12,8 @@
 #include "checkpoint/formats/shard_writer.h"
 #include "checkpoint/formats/weight_names.h"
 #include "core/json.h"
-#include "nvfp4/checkpoint.h"
-#include "nvfp4/safetensors.h"
+#include "nvfp4/checkpoint/checkpoint.h"
+#include "nvfp4/checkpoint/safetensors.h"
 
 /// A checkpoint format: names, dtypes and shapes of its tensors, its configuration and its loaders.
 /// To add a format, add a file to this folder and a line to registry.cc.

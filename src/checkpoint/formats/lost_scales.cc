@@ -9,8 +9,8 @@
 #include <unordered_set>
 
 #include "checkpoint/formats/format.h"
-#include "checkpoint/io/printable.h"
 #include "checkpoint/match/pattern.h"
+#include "core/printable.h"
 #include "nvfp4/error.h"
 
 namespace nvfp4::checkpoint {

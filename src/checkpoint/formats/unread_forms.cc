@@ -6,8 +6,8 @@
 #include <initializer_list>
 #include <string_view>
 
-#include "checkpoint/io/printable.h"
 #include "checkpoint/match/pattern.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

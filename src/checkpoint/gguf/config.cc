@@ -6,7 +6,7 @@
 
 #include "checkpoint/gguf/keys.h"
 #include "checkpoint/io/json_text.h"
-#include "checkpoint/io/printable.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::gguf {

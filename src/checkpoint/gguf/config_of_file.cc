@@ -11,7 +11,7 @@
 #include "checkpoint/gguf/config.h"
 #include "checkpoint/gguf/keys.h"
 #include "checkpoint/io/json_text.h"
-#include "checkpoint/io/printable.h"
+#include "core/printable.h"
 
 namespace nvfp4::gguf {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "checkpoint/io/printable.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::gguf {

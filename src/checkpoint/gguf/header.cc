@@ -9,7 +9,7 @@
 #include <set>
 #include <string_view>
 
-#include "checkpoint/io/printable.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::gguf {

@@ -5,9 +5,9 @@
 
 #include "checkpoint/gguf/config.h"
 #include "checkpoint/io/json_text.h"
-#include "checkpoint/io/printable.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/safetensors/model_links.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::gguf {

@@ -16,8 +16,8 @@
 #include "checkpoint/gguf/names.h"
 #include "checkpoint/io/grow.h"
 #include "checkpoint/io/json_text.h"
-#include "checkpoint/io/printable.h"
 #include "checkpoint/io/reciprocals.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::gguf {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "checkpoint/gguf/header.h"
-#include "checkpoint/io/printable.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::gguf {

@@ -5,11 +5,10 @@
 #include <cstdlib>
 #include <vector>
 
-#include "checkpoint/io/printable.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/safetensors/folder_names.h"
+#include "core/printable.h"
 #include "core/require.h"
-#include "nvfp4/hub.h"
 #include "platform/process.h"
 
 namespace nvfp4::checkpoint {

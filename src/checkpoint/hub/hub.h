@@ -18,3 +18,18 @@ struct HubModel {
 std::optional<HubModel> hub_model_of(const std::filesystem::path& path);
 
 }  // namespace nvfp4::checkpoint
+
+namespace nvfp4 {
+
+/// Returns the folder of a model, or none if the cache does not have all its shards. A path that
+/// exists, or that is no name of the hub, is returned unchanged. "org/name" is the snapshot of
+/// refs/main; "org/name@revision" that of a commit, branch or tag. The cache is HF_HUB_CACHE, else
+/// hub below HF_HOME, else huggingface/hub below XDG_CACHE_HOME or ~/.cache. Throws IoError, and
+/// FormatError for a ref that names no commit.
+std::optional<std::filesystem::path> find_cached_model(const std::filesystem::path& name);
+
+/// Returns the same folder. If there is none, throws IoError with the command that downloads the
+/// model.
+std::filesystem::path find_model(const std::filesystem::path& name);
+
+}  // namespace nvfp4

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "checkpoint/io/posix_file.h"
-#include "checkpoint/io/printable.h"
 #include "checkpoint/io/text_file.h"
+#include "core/printable.h"
 #include "core/require.h"
-#include "nvfp4/run_options.h"
+#include "nvfp4/checkpoint/run_options.h"
 
 namespace nvfp4::checkpoint {
 namespace {

@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "checkpoint/io/printable.h"
 #include "core/json.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "checkpoint/io/coverage.h"
+#include "checkpoint/io/file_hash.h"
 #include "checkpoint/io/posix_file.h"
-#include "checkpoint/io/printable.h"
-#include "core/file_hash.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4 {

@@ -8,9 +8,9 @@
 #include <optional>
 #include <system_error>
 
-#include "checkpoint/io/printable.h"
+#include "core/error_codes.h"
+#include "core/printable.h"
 #include "core/require.h"
-#include "nvfp4/error_codes.h"
 #include "platform/process.h"
 
 namespace nvfp4 {

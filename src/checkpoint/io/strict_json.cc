@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/io/printable.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4 {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "nvfp4/safetensors.h"
+#include "nvfp4/checkpoint/safetensors.h"
 
 namespace nvfp4::checkpoint {
 

@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-#include "checkpoint/io/printable.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "checkpoint/io/printable.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "checkpoint/source/quantized_tensors.h"
-#include "nvfp4/load_layers.h"
+#include "nvfp4/checkpoint/load_layers.h"
 
 namespace nvfp4 {
 

@@ -1,11 +1,11 @@
-#include "nvfp4/load_layers.h"
+#include "nvfp4/checkpoint/load_layers.h"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
-#include "checkpoint/io/printable.h"
 #include "checkpoint/load/layer_weights.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4 {

@@ -6,8 +6,8 @@
 
 #include "checkpoint/families/experts.h"
 #include "checkpoint/families/model_config.h"
-#include "checkpoint/io/printable.h"
 #include "checkpoint/load/layer_weights.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4 {

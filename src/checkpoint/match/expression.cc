@@ -10,7 +10,7 @@
 #include <mutex>
 #include <new>
 
-#include "checkpoint/io/printable.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "checkpoint/io/printable.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/require.h"
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 
 namespace nvfp4::checkpoint {
 

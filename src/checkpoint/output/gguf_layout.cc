@@ -8,7 +8,7 @@
 #include "checkpoint/formats/cache_scales.h"
 #include "checkpoint/gguf/blocks.h"
 #include "checkpoint/gguf/config.h"
-#include "checkpoint/io/printable.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::gguf {

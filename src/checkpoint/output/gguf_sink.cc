@@ -14,9 +14,9 @@
 #include "checkpoint/gguf/tokenizer.h"
 #include "checkpoint/io/grow.h"
 #include "checkpoint/io/json_text.h"
-#include "checkpoint/io/printable.h"
 #include "checkpoint/io/reciprocals.h"
 #include "checkpoint/output/gguf_layout.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::gguf {

@@ -10,8 +10,8 @@
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/output/front_matter.h"
 #include "checkpoint/output/own_files.h"
+#include "core/shell_word.h"
 #include "nvfp4/runtime.h"
-#include "nvfp4/shell_word.h"
 
 namespace nvfp4::checkpoint {
 namespace {

@@ -9,7 +9,7 @@
 #include "checkpoint/output/ranks.h"
 #include "checkpoint/safetensors/folder_names.h"
 #include "core/require.h"
-#include "nvfp4/safetensors.h"
+#include "nvfp4/checkpoint/safetensors.h"
 
 namespace nvfp4::checkpoint {
 namespace {

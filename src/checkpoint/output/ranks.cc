@@ -6,7 +6,7 @@
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/source/share_out.h"
 #include "core/require.h"
-#include "nvfp4/safetensors.h"
+#include "nvfp4/checkpoint/safetensors.h"
 
 namespace nvfp4::checkpoint {
 

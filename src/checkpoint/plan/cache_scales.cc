@@ -1,6 +1,6 @@
 #include "checkpoint/plan/cache_scales.h"
 
-#include "checkpoint/io/printable.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

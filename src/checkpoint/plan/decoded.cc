@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "checkpoint/families/expert_layers.h"
-#include "checkpoint/io/printable.h"
 #include "checkpoint/plan/weight_slices.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

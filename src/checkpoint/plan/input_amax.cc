@@ -3,8 +3,8 @@
 #include <cfloat>
 #include <variant>
 
-#include "checkpoint/io/printable.h"
 #include "checkpoint/io/strict_json.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

@@ -17,7 +17,7 @@
 #include "checkpoint/recipe/recipe.h"
 #include "checkpoint/source/model_folder.h"
 #include "checkpoint/statistics/statistics.h"
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 #include "quantizers/gram_factor.h"
 #include "quantizers/method.h"
 

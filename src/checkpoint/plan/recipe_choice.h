@@ -9,7 +9,7 @@
 #include "checkpoint/families/select.h"
 #include "checkpoint/formats/format.h"
 #include "checkpoint/recipe/recipe.h"
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 
 namespace nvfp4::checkpoint {
 

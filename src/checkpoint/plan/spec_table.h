@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "nvfp4/safetensors.h"
+#include "nvfp4/checkpoint/safetensors.h"
 
 namespace nvfp4::checkpoint {
 

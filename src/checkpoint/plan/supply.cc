@@ -1,6 +1,6 @@
 #include "checkpoint/plan/supply.h"
 
-#include "checkpoint/io/printable.h"
+#include "core/printable.h"
 #include "core/require.h"
 #include "quantizers/gptq.h"
 

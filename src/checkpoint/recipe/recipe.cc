@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <functional>
 
-#include "checkpoint/io/printable.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/io/yaml.h"
 #include "checkpoint/match/glob.h"
 #include "checkpoint/recipe/layer_kind.h"
+#include "core/printable.h"
 #include "core/require.h"
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 
 namespace nvfp4::checkpoint {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/require.h"
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 
 namespace nvfp4 {
 namespace {

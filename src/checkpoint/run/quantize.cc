@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "checkpoint/formats/format.h"
-#include "checkpoint/io/printable.h"
 #include "checkpoint/run/transform.h"
+#include "core/printable.h"
 #include "core/require.h"
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 
 namespace nvfp4 {
 

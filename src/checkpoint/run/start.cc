@@ -7,8 +7,8 @@
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/source/adapter.h"
 #include "checkpoint/source/share_out.h"
+#include "core/options_error.h"
 #include "core/require.h"
-#include "nvfp4/options_error.h"
 #include "quantizers/method.h"
 
 namespace nvfp4::checkpoint {

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "checkpoint/plan/plan.h"
+#include "checkpoint/safetensors/apart.h"
 #include "checkpoint/write/run_context.h"
-#include "nvfp4/apart.h"
 
 namespace nvfp4::checkpoint {
 

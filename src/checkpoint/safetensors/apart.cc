@@ -1,13 +1,13 @@
-#include "nvfp4/apart.h"
+#include "checkpoint/safetensors/apart.h"
 
 #include <algorithm>
 #include <system_error>
 #include <utility>
 
 #include "checkpoint/io/posix_file.h"
-#include "checkpoint/io/printable.h"
+#include "core/options_error.h"
+#include "core/printable.h"
 #include "core/require.h"
-#include "nvfp4/options_error.h"
 
 namespace nvfp4 {
 namespace {

@@ -1,6 +1,6 @@
 #include <iterator>
 
-#include "nvfp4/safetensors.h"
+#include "nvfp4/checkpoint/safetensors.h"
 
 namespace nvfp4::safetensors {
 namespace {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "checkpoint/io/posix_file.h"
-#include "checkpoint/io/printable.h"
 #include "checkpoint/safetensors/header.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::safetensors {

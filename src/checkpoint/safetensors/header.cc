@@ -7,8 +7,8 @@
 #include <tuple>
 #include <utility>
 
-#include "checkpoint/io/printable.h"
 #include "checkpoint/io/strict_json.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::safetensors {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "nvfp4/safetensors.h"
+#include "nvfp4/checkpoint/safetensors.h"
 
 namespace nvfp4::safetensors {
 

@@ -4,11 +4,11 @@
 #include <optional>
 #include <utility>
 
-#include "checkpoint/io/printable.h"
 #include "checkpoint/io/strict_json.h"
 #include "checkpoint/safetensors/header.h"
+#include "core/printable.h"
 #include "core/require.h"
-#include "nvfp4/safetensors.h"
+#include "nvfp4/checkpoint/safetensors.h"
 
 namespace nvfp4::safetensors {
 namespace {

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
+#include "checkpoint/io/file_hash.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
+#include "checkpoint/safetensors/apart.h"
 #include "checkpoint/safetensors/folder_names.h"
-#include "core/file_hash.h"
 #include "core/parallel_for.h"
-#include "nvfp4/apart.h"
-#include "nvfp4/safetensors.h"
+#include "nvfp4/checkpoint/safetensors.h"
 
 namespace nvfp4::checkpoint {
 namespace {

@@ -11,11 +11,11 @@
 #include "checkpoint/safetensors/folder_names.h"
 #include "checkpoint/sample/sample_models.h"
 #include "checkpoint/sample/sample_weights.h"
+#include "core/error_codes.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
-#include "nvfp4/checkpoint.h"
-#include "nvfp4/error_codes.h"
-#include "nvfp4/safetensors.h"
+#include "nvfp4/checkpoint/checkpoint.h"
+#include "nvfp4/checkpoint/safetensors.h"
 
 namespace nvfp4 {
 namespace {

@@ -8,10 +8,10 @@
 #include "checkpoint/io/input_hints.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/posix_file.h"
-#include "checkpoint/io/printable.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/match/pattern.h"
 #include "checkpoint/safetensors/model_links.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

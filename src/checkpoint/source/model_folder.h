@@ -9,7 +9,7 @@
 #include "checkpoint/formats/declared.h"
 #include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/safetensors/folder_names.h"
-#include "nvfp4/safetensors.h"
+#include "nvfp4/checkpoint/safetensors.h"
 #include "nvfp4/scheme.h"
 
 namespace nvfp4::checkpoint {

@@ -9,7 +9,7 @@
 
 #include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/gguf/view.h"
-#include "nvfp4/safetensors.h"
+#include "nvfp4/checkpoint/safetensors.h"
 
 namespace nvfp4::checkpoint {
 

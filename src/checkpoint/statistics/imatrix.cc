@@ -5,9 +5,9 @@
 
 #include "checkpoint/gguf/file.h"
 #include "checkpoint/gguf/names.h"
-#include "checkpoint/io/printable.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/statistics/statistics.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

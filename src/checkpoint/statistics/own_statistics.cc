@@ -8,11 +8,11 @@
 
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/io/json_text.h"
-#include "checkpoint/io/printable.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/statistics/statistics.h"
+#include "core/printable.h"
 #include "core/require.h"
-#include "nvfp4/safetensors.h"
+#include "nvfp4/checkpoint/safetensors.h"
 
 namespace nvfp4::checkpoint {
 namespace {

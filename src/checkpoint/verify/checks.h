@@ -14,7 +14,7 @@
 #include "checkpoint/formats/format.h"
 #include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/source/cache.h"
-#include "nvfp4/verify.h"
+#include "nvfp4/checkpoint/verify.h"
 
 /// The checks of `nvfp4 verify`, with one file for each.
 namespace nvfp4::checkpoint {

@@ -5,11 +5,11 @@
 #include "checkpoint/formats/lost_scales.h"
 #include "checkpoint/io/input_hints.h"
 #include "checkpoint/io/json_text.h"
-#include "checkpoint/io/printable.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/match/pattern.h"
 #include "checkpoint/source/model_folder.h"
 #include "checkpoint/verify/checks.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

@@ -10,8 +10,8 @@
 #include "checkpoint/gguf/file.h"
 #include "checkpoint/gguf/names.h"
 #include "checkpoint/gguf/view.h"
-#include "checkpoint/io/printable.h"
 #include "checkpoint/verify/checks.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

@@ -1,13 +1,13 @@
-#include "nvfp4/verify.h"
+#include "nvfp4/checkpoint/verify.h"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "checkpoint/safetensors/apart.h"
 #include "checkpoint/verify/checks.h"
 #include "checkpoint/verify/fp8_codes.h"
 #include "core/require.h"
-#include "nvfp4/apart.h"
 
 namespace nvfp4 {
 

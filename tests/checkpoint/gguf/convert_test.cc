@@ -1,4 +1,4 @@
-#include "nvfp4/convert.h"
+#include "nvfp4/checkpoint/convert.h"
 
 #include <gtest/gtest.h>
 

@@ -7,8 +7,8 @@
 #include "checkpoint/gguf/gguf_models.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/tensor_file.h"
+#include "nvfp4/checkpoint/verify.h"
 #include "nvfp4/error.h"
-#include "nvfp4/verify.h"
 
 namespace nvfp4::gguf::hostile_test {
 namespace {

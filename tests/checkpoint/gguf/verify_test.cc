@@ -1,4 +1,4 @@
-#include "nvfp4/verify.h"
+#include "nvfp4/checkpoint/verify.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 #include "checkpoint/expect_error.h"
 #include "checkpoint/findings.h"
 #include "checkpoint/gguf/gguf_models.h"
+#include "nvfp4/checkpoint/repair.h"
 #include "nvfp4/error.h"
-#include "nvfp4/repair.h"
 
 namespace nvfp4::gguf::gguf_verify_test {
 namespace {

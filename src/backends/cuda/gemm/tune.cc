@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "core/printable.h"
 #include "core/require.h"
-#include "nvfp4/printable.h"
 
 namespace nvfp4::cuda {
 namespace {

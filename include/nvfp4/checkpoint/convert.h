@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 
 /// Conversion between formats of quantized checkpoints.
 namespace nvfp4 {

@@ -11,4 +11,6 @@ namespace nvfp4 {
 /// invalid UTF-8. Text longer than `max_bytes` is cut.
 std::string printable(std::string_view text, std::size_t max_bytes = 256);
 
+bool is_utf8(std::string_view text);
+
 }  // namespace nvfp4

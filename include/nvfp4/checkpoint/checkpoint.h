@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "nvfp4/run_options.h"
+#include "nvfp4/checkpoint/run_options.h"
 #include "nvfp4/scheme.h"
 
 /// Operations on whole checkpoints: quantize, inspect, compare, sample.

@@ -1,4 +1,4 @@
-#include "core/file_hash.h"
+#include "checkpoint/io/file_hash.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -1,4 +1,4 @@
-#include "checkpoint/io/printable.h"
+#include "core/printable.h"
 
 #include <fmt/format.h>
 

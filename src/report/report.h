@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 
 /// Reports for people. Each report struct has a to_json() next to it for programs.
 namespace nvfp4::report {

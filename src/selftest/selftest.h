@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "nvfp4/cuda_build.h"
+#include "backends/cuda_build.h"
 #include "nvfp4/device.h"
 #include "nvfp4/runtime.h"
 

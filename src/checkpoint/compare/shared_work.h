@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "nvfp4/checkpoint.h"
-#include "nvfp4/verify.h"
+#include "nvfp4/checkpoint/checkpoint.h"
+#include "nvfp4/checkpoint/verify.h"
 
 /// Functions for several processes that compare or verify checkpoints together. Each process works
 /// on a share of the tensors.

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "nvfp4/checkpoint.h"
-#include "nvfp4/verify.h"
+#include "nvfp4/checkpoint/checkpoint.h"
+#include "nvfp4/checkpoint/verify.h"
 
 /// Repair of faulty NVFP4 checkpoints.
 namespace nvfp4 {

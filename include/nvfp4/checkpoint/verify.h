@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 
 /// Verification, which finds faults of a quantized checkpoint before it is loaded.
 namespace nvfp4 {
