@@ -48,7 +48,7 @@ struct UsageError : CLI::ParseError {
   ErrorCode code;
 };
 
-/// A subcommand with the arguments and options of nvfp4/commands.h, in that order. Each gets the
+/// A subcommand with the arguments and options of commands/commands.h, in that order. Each gets the
 /// variable that it sets. The variables must outlive the CLI::App.
 class CommandLine {
  public:

@@ -33,8 +33,8 @@ std::string paragraph(const std::string& text) {
   return out;
 }
 
-/// Returns arguments and options in the order of nvfp4/commands.h. Those that are not in it, such
-/// as --help, come first.
+/// Returns arguments and options in the order of commands/commands.h. Those that are not in it,
+/// such as --help, come first.
 std::vector<const CLI::Option*> in_order_of_table(const CLI::App& app) {
   std::vector<const CLI::Option*> all = app.get_options();
   for (const Command& command : commands()) {

@@ -9,9 +9,9 @@
 #include <optional>
 
 #include "bind.h"
+#include "checkpoint/compare/shared_work.h"
 #include "checkpoint/hub/hub.h"
 #include "checkpoint/match/entry_list.h"
-#include "checkpoint/compare/shared_work.h"
 #include "checkpoint/safetensors/apart.h"
 #include "interruptible.h"
 #include "keywords.h"
@@ -200,7 +200,7 @@ void sample_folder(const nb::dict& given) {
   });
 }
 
-/// Returns the commands of nvfp4/commands.h as dicts.
+/// Returns the commands of commands/commands.h as dicts.
 nb::list command_list() {
   nb::list all;
   for (const Command& c : commands()) {

@@ -16,7 +16,7 @@
 #include "core/printable.h"
 #include "nvfp4/error.h"
 
-/// The arguments of a function on checkpoints, by their names in nvfp4/commands.h.
+/// The arguments of a function on checkpoints, by their names in commands/commands.h.
 namespace nvfp4::python {
 
 namespace nb = nanobind;

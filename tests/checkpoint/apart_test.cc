@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "checkpoint/expect_error.h"
 #include "checkpoint/compare/shared_work.h"
+#include "checkpoint/expect_error.h"
 #include "checkpoint/statistics_file.h"
 #include "checkpoint/tiny_model.h"
 #include "core/options_error.h"

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "checkpoint/compare/shared_work.h"
 #include "checkpoint/expect_error.h"
 #include "checkpoint/findings.h"
-#include "checkpoint/compare/shared_work.h"
 #include "checkpoint/source/model_folder.h"
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/checkpoint/verify.h"

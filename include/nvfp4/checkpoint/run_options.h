@@ -20,7 +20,7 @@ struct Progress {
 };
 
 /// The common options of quantize_checkpoint(), convert_checkpoint() and repair_checkpoint().
-/// nvfp4/commands.h describes each.
+/// commands/commands.h describes each.
 struct RunOptions {
   std::filesystem::path input, output;
   Quantizer quantizer = Quantizer::mse;  ///< for tensors with new block scales

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/io/posix_file.h"
 #include "checkpoint/compare/shared_work.h"
+#include "checkpoint/io/posix_file.h"
 
 namespace nvfp4::checkpoint {
 
