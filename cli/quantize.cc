@@ -101,7 +101,6 @@ void add_quantize(CLI::App& app) {
   line.flag("--drop", o.drop);
   line.flag("--force", o.force);
   line.flag("--keep-dtype", o.keep_dtype);
-  line.flag("--best-global-scale", o.best_global_scale);
   line.callback([arguments] { run(*arguments); }, [arguments] { check(*arguments); });
 }
 

@@ -91,7 +91,7 @@ class GemmPlan:
     def out_dtype(self) -> str: ...
 
 def quantize(x: ArrayLike, quantizer: str = "mse", *,
-             global_scale: Optional[Union[Scalar, str]] = None,
+             global_scale: Optional[Scalar] = None,
              global_divisor: Optional[Scalar] = None, axis: str = "rows", block: int = 16, layout: str = "linear", scope: str = "tensor",
              scale_dtype: Any = "uint8", weights: Optional[ArrayLike] = None,
              hessian: Optional[ArrayLike] = None, check_finite: bool = False,
@@ -181,7 +181,7 @@ def quantize_checkpoint(input: Path, output: Path, *, scheme: str = "nvfp4",
                         rank: Optional[int] = None, ranks: Union[int, str] = 1,
                         resume: bool = False, overwrite: bool = False, dry_run: bool = False,
                         drop: bool = False, force: bool = False, keep_dtype: bool = False,
-                        best_global_scale: bool = False, backend: str = "", device: str = "cpu",
+                        backend: str = "", device: str = "cpu",
                         progress: Optional[Progress] = None) -> Report: ...
 def convert(input: Path, output: Path, to: str, *, scheme: Optional[str] = None,
             quantizer: str = "mse", input_amax: Optional[Path] = None, resume: bool = False,

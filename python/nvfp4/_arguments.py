@@ -43,7 +43,7 @@ def _rule(parameter, value):
     if name.endswith("dtype"):
         return "" if _is_dtype(value) else "a dtype or its name"
     if name in _SCALES:
-        fits = isinstance(value, numbers.Real) or _is_array(value) or value == "best"
+        fits = isinstance(value, numbers.Real) or _is_array(value)
         return "" if fits else "a number or an array"
     if name in _WORDS or isinstance(default, str):
         return "" if isinstance(value, str) else "a string"

@@ -140,7 +140,7 @@ def quantize_checkpoint(input, output, *, scheme="nvfp4", format=None, quantizer
                         statistics=None, sweeps=4, recipe=None, bits=None, size=None, merge=(),
                         ignore=(), include=(), fuse=(), input_amax=None, rank=None, ranks=1,
                         resume=False, overwrite=False, dry_run=False, drop=False, force=False,
-                        keep_dtype=False, best_global_scale=False, backend="", device="cpu", progress=None):
+                        keep_dtype=False, backend="", device="cpu", progress=None):
     """Quantizes a Hugging Face model folder, or one .safetensors or .gguf file.
 
     {arguments}

@@ -155,8 +155,6 @@ def quantize(x, quantizer="mse", *, global_scale=None, global_divisor=None, axis
                   'max' (amax/6, TransformerEngine's bits), 'four_over_six'
     global_scale  a MULTIPLIER, x ≈ e2m1 · scale · global_scale: a number, [1], or one for each row
                   with scope='vector'. Measured from x if neither this nor global_divisor is given.
-                  'best', for 'mse': amax / 1536 (the measured one) or amax / 2688 (ModelOpt's),
-                  whichever has the smaller error; it quantizes three times, and waits for a GPU.
     global_divisor  the DIVISOR, as in nvfp4_quantize and compressed-tensors. It decides the bytes.
                   If only one of the two is given, the other is its rounded reciprocal; give both,
                   as global_scales() returns them, to keep both.
@@ -180,19 +178,13 @@ def quantize(x, quantizer="mse", *, global_scale=None, global_divisor=None, axis
     q = quantized_tensor("out", out) if out is not None else allocate(
         x, _arrays.shape_of(x), axis, block, layout, scope, _arrays.dtype_name(scale_dtype))
 
-    def options_with(multiplier, divisor):
-        return _core.Options(
-            quantizer, axis, block, layout, scope,
-            weights=None if weights is None else _arrays.floats("weights", weights),
-            hessian=None if hessian is None else _arrays.matrix("hessian", hessian),
-            check_finite=check_finite, backend=backend, stream=kind.stream(x, stream),
-            **globals_of(x, multiplier=multiplier, divisor=divisor))
-
-    if isinstance(global_scale, str) and global_scale == "best":
-        if global_divisor is not None:
-            raise InvalidValueError("global_scale = 'best', there must be no global_divisor then")
-        global_scale, global_divisor = _core.choose_global_scale(source, options_with(None, None))
-    options, target = options_with(global_scale, global_divisor), q.span()
+    options = _core.Options(
+        quantizer, axis, block, layout, scope,
+        weights=None if weights is None else _arrays.floats("weights", weights),
+        hessian=None if hessian is None else _arrays.matrix("hessian", hessian),
+        check_finite=check_finite, backend=backend, stream=kind.stream(x, stream),
+        **globals_of(x, multiplier=global_scale, divisor=global_divisor))
+    target = q.span()
     require_apart({"out": out}, {"x": x, "weights": weights, "hessian": hessian})
     _core.quantize_into(source, target, options)
     return q if out is not None else finished(q, x)

@@ -90,7 +90,6 @@ std::string quantize_json(const nb::dict& given) {
   words.take("drop", options.drop);
   words.take("force", options.force);
   words.take("keep_dtype", options.keep_dtype);
-  words.take("best_global_scale", options.best_global_scale);
   take_rank(words, given, options);
   return report_of(given, options, quantize_checkpoint);
 }

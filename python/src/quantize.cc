@@ -10,7 +10,6 @@
 #include <algorithm>
 
 #include "bind.h"
-#include "nvfp4/choose_global_scale.h"
 #include "nvfp4/error.h"
 #include "quantized.h"
 
@@ -109,15 +108,6 @@ void bind_operations(nb::module_& m) {
                            static_cast<std::int64_t>(from.size()), q, device, stream_of(stream));
       },
       "amax"_a, "pairs"_a, "quantizer"_a = "max", "stream"_a = 0);
-  m.def(
-      "choose_global_scale",
-      [](const Input& x, const Options& options) {
-        const MatrixView view = matrix_of("x", x);
-        nb::gil_scoped_release unlocked;
-        const GlobalScale g = choose_global_scale({&view, 1}, options.get());
-        return std::tuple(g.multiplier, g.divisor);
-      },
-      "x"_a, "options"_a);
   m.def(
       "quantization_error",
       [](const Input& x, const QuantizedInput& q, std::string_view backend) {

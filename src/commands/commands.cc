@@ -123,10 +123,6 @@ Command quantize_command() {
             option("--statistics,--imatrix", "FILE", "",
                    "what calibration measured of the layers' inputs: a file of "
                    "nvfp4-calibrate, or an importance matrix of llama.cpp in GGUF"),
-            flag(
-                "--best-global-scale",
-                "mse: try two global scales for each weight, amax / 1536 and amax / 2688, and take "
-                "the better one: up to 0.1 % less error in about 1.7 times the computing time"),
             option("--sweeps", "N", "4",
                    "most sweeps of gptq's descent over a weight; 4 if not given; 0: GPTQ alone"),
             option("--recipe", "NAME|FILE", "",

@@ -55,9 +55,6 @@ TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForManyChunksOnAnyNumberOfThreads) {
       options.quantizer = quantizer_from_name(quantizer);
       options.ignore = {"c.down_proj"};  // its norm is 0
       expect_same(options, quantizer + ", threads " + std::to_string(n));
-      if (options.quantizer != Quantizer::mse) continue;
-      options.best_global_scale = true;
-      expect_same(options, "best global scale, threads " + std::to_string(n));
     }
   }
 }

@@ -70,26 +70,6 @@ def test_measured_global_scales_can_be_given_back_exactly():
         nvfp4.quantize(x, scope="vector", global_scale=scales, global_divisor=divisors[:2])
 
 
-def test_the_better_one_of_two_global_scales():
-    chosen = set()
-    for seed in range(20):
-        x = normal(200 + seed, 5, 64)
-        amax = np.abs(x).max()
-        errors = {}
-        for largest in (np.float32(1536), np.float32(2688)):
-            q = nvfp4.quantize(x, global_scale=amax / largest, global_divisor=largest / amax)
-            errors[int(largest)] = nvfp4.quantization_error(x, q)[0]
-        q = nvfp4.quantize(x, global_scale="best")
-        best = 2688 if errors[2688] < errors[1536] else 1536
-        assert q.global_scale[0] == amax / np.float32(best)
-        assert nvfp4.quantization_error(x, q)[0] == errors[best]
-        chosen.add(best)
-    assert chosen == {1536, 2688}
-    for wrong in ({"global_divisor": 1.0}, {"quantizer": "max"}, {"scope": "vector"}):
-        with pytest.raises(nvfp4.InvalidValueError):
-            nvfp4.quantize(x, global_scale="best", **wrong)
-
-
 def test_columns_are_rows_of_the_transpose():
     x = normal(2, 64, 48)
     down, along = nvfp4.quantize(x, axis="columns"), nvfp4.quantize(x.T.copy())

@@ -75,11 +75,6 @@ struct QuantizeCheckpointOptions : RunOptions {
   /// transformers keeps in FP32 always stay FP32. The option has no effect on other models and on
   /// formats with one file.
   bool keep_dtype = false;
-  /// For mse: the better of the global scales amax / 1536 and amax / 2688 is used, see
-  /// choose_global_scale(). The choice is made for each weight, or for each group of weights that
-  /// loaders fuse. If false, the scale is amax / 1536. Every weight is read and quantized two more
-  /// times. Throws OptionsError with another quantizer.
-  bool best_global_scale = false;
   /// The rank of this process and the number of processes that write one folder on a common file
   /// system. Each writes whole shards of about the same total size. The last process to end writes
   /// index and configuration. The bytes are those of a single process. A process that died is run

@@ -67,7 +67,6 @@ Json options_of(const ModelFolder& model, const TransformOptions& options, const
                {"statistics", nullptr}};
   if (plan.method->needs == Needs::gram)
     if (const std::string by = gram_library(options.device).name; !by.empty()) json["factors"] = by;
-  if (options.best_global_scale) json["best_global_scale"] = true;
   if (options.ranks > 1) json["ranks"] = options.ranks;
   if (!model.merged.empty()) json["merge"] = model.merged;
   if (options.layers != nullptr) json["recipe"] = hex(fingerprint(options.layers->text));

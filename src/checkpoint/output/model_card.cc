@@ -175,8 +175,7 @@ class Card {
     file("--input-amax", options_.input_amax);
     for (const auto& [option, given] : {std::pair("--drop", options_.drop),
                                         {"--force", options_.force},
-                                        {"--keep-dtype", options_.keep_dtype},
-                                        {"--best-global-scale", options_.best_global_scale}})
+                                        {"--keep-dtype", options_.keep_dtype}})
       if (given) out += fmt::format(" {}", option);
     return out;
   }

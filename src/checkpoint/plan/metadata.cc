@@ -15,7 +15,6 @@ using Task = TransformOptions::Task;
 Json producer_of(const Plan& plan, const ModelFolder& model, const TransformOptions& options) {
   Json json = {{"version", version()}, {"scale_search", method_of(options).name}};
   if (method_of(options).needs == Needs::gram) json["sweeps"] = options.sweeps;
-  if (options.best_global_scale) json["best_global_scale"] = true;
   for (const auto& [name, list] : {std::pair("ignore", &options.ignore),
                                    {"include", &options.include},
                                    {"fuse", &options.fuse}})

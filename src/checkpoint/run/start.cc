@@ -75,10 +75,6 @@ RunContext start_run(TransformOptions& options) {
   options.method = &method_from_name(!name.empty() ? name
                                      : weighted    ? "weighted"
                                                    : quantizer_name(options.quantizer));
-  require<OptionsError>(
-      !options.best_global_scale || options.method == &method_from_name("mse"),
-      "best_global_scale is set and quantizer = {}, must be mse: the others have one global scale",
-      options.method->name);
   if (options.task != TransformOptions::Task::decode) {
     if (options.format.empty()) options.format = default_checkpoint_format(options.output).name;
     checkpoint_format(options.format);

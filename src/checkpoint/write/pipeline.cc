@@ -14,7 +14,6 @@
 #include "checkpoint/encode/window.h"
 #include "checkpoint/io/grow.h"
 #include "checkpoint/verify/fp8_codes.h"
-#include "checkpoint/write/choose_globals.h"
 #include "checkpoint/write/progress_count.h"
 #include "checkpoint/write/stack_columns.h"
 #include "core/parallel_for.h"
@@ -100,10 +99,7 @@ class Pipeline {
  private:
   /// Reports whether the CPU encodes the units that no window has yet.
   bool is_end() const {
-    // The number of times that a weight is encoded.
-    const std::uint64_t times = options_.best_global_scale ? 3 : 1;
-    const std::uint64_t most = kReleaseBytes / times;
-    const std::uint64_t end = std::min(most, progress_.bytes_total() / 4);
+    const std::uint64_t end = std::min(kReleaseBytes, progress_.bytes_total() / 4);
     return options_.release_device && !encoder_.needs_device() &&
            bytes_given_ + end >= progress_.bytes_total();
   }
@@ -276,14 +272,13 @@ class Pipeline {
   /// Sets the global scales of the groups that this window needs first, from the amaxes of all
   /// their members.
   void set_globals(const Window& window) {
-    std::vector<GroupAmax> amax_of;  // in the order of the tasks
+    std::map<std::size_t, float> amax_of;  // amax of each group
     for (std::size_t i = 0; i < window.measure.size(); ++i) {
       const MeasureTask& m = window.measure[i];
       const Unit& unit = plan_.units[m.unit];
       if (!window.amaxes[i].finite) throw_non_finite(source_of(unit), m.begin, m.count);
-      if (amax_of.empty() || amax_of.back().group != unit.group)
-        amax_of.push_back({unit.group, 0.0f});
-      amax_of.back().amax = std::max(amax_of.back().amax, window.amaxes[i].amax);
+      float& amax = amax_of[unit.group];
+      amax = std::max(amax, window.amaxes[i].amax);
     }
     for (const auto& [number, amax] : amax_of) {
       const Group& group = plan_.groups[number];
@@ -298,7 +293,6 @@ class Pipeline {
       if (group.moved_global && group.moved_global->multiplier >= needed)
         global = *group.moved_global;
     }
-    if (options_.best_global_scale) choose_globals(plan_, encoder_, amax_of, globals_);
   }
 
   void write_globals(const Window& window, ShardWriter& writer) const {
