@@ -1,25 +1,10 @@
-# Toolchain file of tools/release.sh for other machines than this one. NVFP4_STATIC is the folder of
-# `tools/release_libraries.sh FOLDER cross`, the only one where libraries are looked for; NVFP4_FOR says what
-# it was made for: aarch64-linux (by Debian's cross compiler; qemu runs what is built) or aarch64-macos (by zig,
-# whose commands are in NVFP4_TOOLS).
-list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES NVFP4_FOR NVFP4_STATIC NVFP4_TOOLS)
-if(NVFP4_FOR STREQUAL "aarch64-linux")
-  set(CMAKE_SYSTEM_NAME Linux)
-  set(CMAKE_SYSTEM_PROCESSOR aarch64)
-  set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
-  set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64)
-elseif(NVFP4_FOR STREQUAL "aarch64-macos")
-  set(CMAKE_SYSTEM_NAME Darwin)
-  set(CMAKE_SYSTEM_PROCESSOR arm64)
-  set(CMAKE_CXX_COMPILER ${NVFP4_TOOLS}/c++)
-  set(CMAKE_AR ${NVFP4_TOOLS}/ar)
-  set(CMAKE_RANLIB ${NVFP4_TOOLS}/ranlib)
-  # zig 0.17: the first of <cfloat> and <cmath> leaves the other without FLT_MAX or INFINITY; not so in this order.
-  set(CMAKE_CXX_FLAGS_INIT "-U__STRICT_ANSI__ -include cfloat")
-  set(CMAKE_INSTALL_NAME_TOOL ${CMAKE_RANLIB})  # CMake insists on one; nothing here is installed by it
-else()
-  message(FATAL_ERROR "NVFP4_FOR is \"${NVFP4_FOR}\", must be aarch64-linux or aarch64-macos")
-endif()
+# Toolchain file of tools/release.sh for 64-bit ARM: Debian's cross compiler, and qemu to run what it made. Libraries are
+# looked for in NVFP4_STATIC alone, the folder of `tools/release_libraries.sh FOLDER cross`.
+list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES NVFP4_STATIC)
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64)
 
 set(CMAKE_FIND_ROOT_PATH ${NVFP4_STATIC})
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)

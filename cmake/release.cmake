@@ -25,9 +25,7 @@ set_target_properties(RE2::RE2 PROPERTIES IMPORTED_LOCATION ${NVFP4_STATIC}/libr
 set_target_properties(YamlCpp::YamlCpp PROPERTIES IMPORTED_LOCATION ${NVFP4_STATIC}/libyaml-cpp.a)
 find_library(NVFP4_PCRE2_ARCHIVE libpcre2-8.a REQUIRED)
 set_target_properties(PCRE2::8BIT PROPERTIES IMPORTED_LOCATION ${NVFP4_PCRE2_ARCHIVE})
-if(APPLE)  # where programs share the system's own library, and sections are not stripped once they are signed
-  add_link_options(-s)
-elseif(NVFP4_WITH_CUDA)
+if(NVFP4_WITH_CUDA)
   # CUDA's runtime loads the driver, so the command is for systems with glibc 2.28 and newer, and shares that alone.
   if(NOT NVFP4_ZIG)
     message(FATAL_ERROR "NVFP4_STATIC with CUDA needs NVFP4_ZIG, which links for an old glibc")

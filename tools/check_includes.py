@@ -12,7 +12,7 @@ from pathlib import Path
 # The folders behind a "*" are peers: they do not include each other.
 LAYERS = [
     "include/nvfp4",
-    "src/platform",  # what differs between operating systems; folders in it: one for each of them
+    "src/platform",  # what differs between operating systems; a folder for Linux and one for Windows
     "src/core",
     "src/quantizers",
     "src/backends",  # files directly in it: what every backend provides

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Tries what tools/release.sh made: sums, sizes, what each needs of a system; then a sample model is
 # quantized, verified and compared with each artefact, from a fresh folder and without this
-# repository's files. ARM's commands and wheels run in qemu; the command for macOS is read alone. The archive with
-# CUDA runs on the CPU and, where there is one, on a GPU.
+# repository's files. ARM's commands and wheels run in qemu. The archive with CUDA runs on the CPU and,
+# where there is one, on a GPU.
 # usage: tools/check_release.sh FOLDER
 set -euo pipefail
 dist=$(cd "$1" && pwd)
@@ -85,11 +85,6 @@ for archive in "$dist"/*.tar.gz; do
   tar -C archive -xzf "$archive"
   root=$(echo archive/*)
   case $root in
-    *-macos)
-      check_size "$root/bin/nvfp4"
-      read_there=$("$here/check_macho.py" "$root/bin/nvfp4") || die "$root/bin/nvfp4 is no command for macOS"
-      echo "check_release: $root/bin/nvfp4, not run: $read_there"
-      ;;
     *-x86_64-linux-cuda) try_cuda_command "$place/$root/bin/nvfp4" ;;
     *-aarch64-linux) try_command "$place/$root/bin/nvfp4" "$(command -v qemu-aarch64)" ;;
     *) try_command "$place/$root/bin/nvfp4" ;;

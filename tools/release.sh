@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Makes what people download in build/dist/VERSION: for x86-64 Linux the command as an archive and as a Debian
 # package, both for CPUs and without shared libraries, and wheels; with CUDA the command as an archive; for 64-bit
-# ARM the command as an archive, for Linux and for macOS, and wheels; for Windows the command as a zip; a list of
+# ARM the command as an archive, and wheels; for Windows the command as a zip; a list of
 # their parts (SPDX), checksums. Packing has fixed times, owners and order: the same build gives the same bytes.
-# usage: tools/release.sh VERSION [--check] [--no-wheels] [--cuda] [--arm] [--macos] [--only-arm] [--windows]
-#   --check     also tries each of them; that for ARM in qemu; what is for macOS is read, not run
+# usage: tools/release.sh VERSION [--check] [--no-wheels] [--cuda] [--arm] [--only-arm] [--windows]
+#   --check     also tries each of them; that for ARM in qemu
 #   --cuda      also the archive with CUDA; the wheels for x86-64 have it too (nvcc: about 15 minutes of one core)
-#   --arm       also for ARM under Linux (Debian's cross compiler); --macos: under macOS (zig)
+#   --arm       also for ARM (Debian's cross compiler)
 #   --only-arm  nothing for x86-64
 #   --windows   also for Windows, by mingw-w64
 set -euo pipefail
@@ -17,21 +17,20 @@ die() {
   exit 1
 }
 
-version= check= wheels=yes x86=yes arm= macos= windows= cuda=
+version= check= wheels=yes x86=yes arm= windows= cuda=
 for argument; do
   case $argument in
     --check) check=yes ;;
     --no-wheels) wheels= ;;
     --cuda) cuda=yes ;;
     --arm) arm=yes ;;
-    --macos) macos=yes ;;
     --windows) windows=yes ;;
     --only-arm) x86= wheels= ;;
     [0-9]*) version=$argument ;;
-    *) die "unknown argument \"$argument\"; usage: tools/release.sh VERSION [--check] [--no-wheels] [--cuda] [--arm] [--macos] [--only-arm] [--windows]" ;;
+    *) die "unknown argument \"$argument\"; usage: tools/release.sh VERSION [--check] [--no-wheels] [--cuda] [--arm] [--only-arm] [--windows]" ;;
   esac
 done
-[[ -n $x86$arm$macos$windows ]] || die "--only-arm needs --arm, --macos or --windows"
+[[ -n $x86$arm$windows ]] || die "--only-arm needs --arm or --windows"
 [[ -n $x86 || -z $cuda ]] || die "--cuda is for x86-64, --only-arm is not"
 stated=$(sed -n 's/^project(nvfp4 VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 [[ $version == "$stated" ]] || die "VERSION is \"$version\", that of CMakeLists.txt is $stated"
@@ -88,9 +87,9 @@ release_python() {
   [[ -x build/release-venv-$1/bin/python ]] || "$1" -m venv "build/release-venv-$1"
   "build/release-venv-$1/bin/python" -m pip install -q --disable-pip-version-check -r tools/requirements_release.txt
 }
-# zig is clang, the symbols of old versions of glibc, macOS's headers and the symbols of its library.
+# zig links for old versions of glibc.
 zig_venv=build/release-venv-zig zig=$PWD/build/release-venv-zig/bin/python-zig
-if [[ -n $cuda$wheels$macos ]]; then
+if [[ -n $cuda$wheels ]]; then
   [[ -x $zig_venv/bin/python ]] || python3 -m venv "$zig_venv"
   "$zig_venv/bin/python" -m pip install -q --disable-pip-version-check "$(grep '^ziglang==' tools/requirements_release.txt)"
 fi
@@ -134,38 +133,9 @@ fi
 if [[ -n $arm ]]; then
   tools/setup.sh tools/packages_arm.txt
   CXX=aarch64-linux-gnu-g++ CC=aarch64-linux-gnu-gcc tools/release_libraries.sh "$libraries-aarch64-linux" cross
-  build build/release-aarch64-linux "$libraries-aarch64-linux" -DCMAKE_TOOLCHAIN_FILE=cmake/cross.cmake \
-    -DNVFP4_FOR=aarch64-linux -DNVFP4_UNITY=ON
+  build build/release-aarch64-linux "$libraries-aarch64-linux" -DCMAKE_TOOLCHAIN_FILE=cmake/cross.cmake -DNVFP4_UNITY=ON
   stage build/release-aarch64-linux "build/dist/nvfp4-$version-aarch64-linux" aarch64-linux-gnu-strip g++ libc6
   pack "nvfp4-$version-aarch64-linux"
-fi
-
-if [[ -n $macos ]]; then
-  # CMake wants programs of one word.
-  tools=$PWD/build/release-zig
-  mkdir -p "$tools"
-  for tool in c++ cc ar ranlib; do
-    words=$tool
-    [[ $tool != c* ]] || words+=" -target aarch64-macos"
-    printf '#!/bin/sh\nexec "%s" %s "$@"\n' "$zig" "$words" >"$tools/$tool"
-    chmod +x "$tools/$tool"
-  done
-  # These files are new each time; ccache is to tell compilers by what they start.
-  CCACHE_COMPILERCHECK="string:zig $("$zig" version) for aarch64-macos"
-  export CCACHE_COMPILERCHECK
-  CXX=$tools/c++ CC=$tools/cc AR=$tools/ar tools/release_libraries.sh "$libraries-aarch64-macos" cross
-  build build/release-aarch64-macos "$libraries-aarch64-macos" -DCMAKE_TOOLCHAIN_FILE=cmake/cross.cmake \
-    -DNVFP4_FOR=aarch64-macos -DNVFP4_TOOLS="$tools" -DNVFP4_UNITY=ON
-  unset CCACHE_COMPILERCHECK
-  # Its linker strips and signs the command. A command that runs here writes the pages, which are the same.
-  name=nvfp4-$version-aarch64-macos
-  stage build/release-aarch64-macos "build/dist/$name" ''
-  for built in static aarch64-linux; do
-    [[ ! -d build/release-$built/share ]] || cp -r "build/release-$built/share" "build/dist/$name/"
-  done
-  [[ -d build/dist/$name/share/man ]] || die "no command was built that runs here and writes the pages of macOS's"
-  cp "$zig_venv"/lib/python3*/site-packages/ziglang/lib/libcxx/LICENSE.TXT "build/dist/$name/share/doc/nvfp4/libcxx.copyright"
-  pack "$name"
 fi
 
 # A wheel for Python 3.11 and one for 3.12 and newer, where the stable ABI has what nanobind uses. Each
@@ -187,7 +157,7 @@ arm_wheel() {
   local venv=$PWD/build/release-venv-$1 folder=build/release-aarch64-linux
   rm -rf "$folder/python"
   build "$folder" "$libraries-aarch64-linux" -U '*Python*' -DCMAKE_TOOLCHAIN_FILE=cmake/cross.cmake \
-    -DNVFP4_FOR=aarch64-linux -DNVFP4_UNITY=ON -DNVFP4_PYTHON=ON "-DNVFP4_ZIG=$zig" \
+    -DNVFP4_UNITY=ON -DNVFP4_PYTHON=ON "-DNVFP4_ZIG=$zig" \
     "-DPython_EXECUTABLE=$venv/bin/python" "-DPython_INCLUDE_DIR=$3" \
     "-DCMAKE_MODULE_PATH=$(echo "$venv"/lib/python3*/site-packages/scikit_build_core/resources/find_python)"
   cp "$folder/nvfp4" build/dist/nvfp4

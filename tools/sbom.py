@@ -84,27 +84,6 @@ def cuda_package():
     }
 
 
-def zig_package():
-    """libc++, which zig links into the command for macOS."""
-    pinned = (pathlib.Path(__file__).parent / "requirements_release.txt").read_text()
-    version = next(line.split("==")[1] for line in pinned.splitlines() if line.startswith("ziglang=="))
-    return {
-        "SPDXID": "SPDXRef-ziglang",
-        "name": "libc++ of zig",
-        "versionInfo": version,
-        "downloadLocation": "NOASSERTION",
-        "filesAnalyzed": False,
-        "licenseConcluded": "Apache-2.0 WITH LLVM-exception",
-        "licenseDeclared": "Apache-2.0 WITH LLVM-exception",
-        "copyrightText": "NOASSERTION",
-        "externalRefs": [{
-            "referenceCategory": "PACKAGE-MANAGER",
-            "referenceType": "purl",
-            "referenceLocator": f"pkg:pypi/ziglang@{version}",
-        }],
-    }
-
-
 def main():
     version, files = sys.argv[1], [pathlib.Path(f) for f in sys.argv[2:]]
     made = datetime.datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), datetime.timezone.utc)
@@ -134,8 +113,6 @@ def main():
                 "referenceLocator": source.replace(package["versionInfo"], built).replace("arch=amd64", "arch=source"),
             }],
         })
-    if any("macos" in name for name in sums):
-        packages.append(zig_package())
     with_cuda = any(name.endswith("-cuda.tar.gz") for name in sums)
     if with_cuda:
         packages.append(cuda_package())

@@ -14,10 +14,10 @@
 namespace nvfp4::platform {
 namespace {
 
-// Linux transfers at most 2 GiB - 4 KiB in a call; other systems refuse more than 2 GiB.
+// Linux transfers at most 2 GiB - 4 KiB in a call.
 constexpr std::size_t kMaxTransfer = std::size_t{1} << 30;
 // Linux reads at most read_ahead_kb in a call, 128 by default, and ignores the rest.
-[[maybe_unused]] constexpr std::uint64_t kReadAheadStep = 128 << 10;
+constexpr std::uint64_t kReadAheadStep = 128 << 10;
 
 /// Repeats a system call that a signal interrupted.
 template <class Call>
@@ -34,21 +34,12 @@ FileStatus::Kind kind_of(mode_t mode) {
   return S_ISDIR(mode) ? FileStatus::Kind::folder : FileStatus::Kind::other;
 }
 
-std::int64_t modified_ns_of(const struct stat& s) {
-#ifdef __APPLE__
-  const timespec& time = s.st_mtimespec;
-#else
-  const timespec& time = s.st_mtim;
-#endif
-  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
-
 FileStatus converted(const struct stat& s) {
-  constexpr std::uint64_t kBlock = 512;  // unit of st_blocks on all systems
+  constexpr std::uint64_t kBlock = 512;  // unit of st_blocks
   return {kind_of(s.st_mode),
           static_cast<std::uint64_t>(s.st_size),
           kBlock * static_cast<std::uint64_t>(s.st_blocks),
-          modified_ns_of(s),
+          std::int64_t{s.st_mtim.tv_sec} * 1'000'000'000 + s.st_mtim.tv_nsec,
           static_cast<std::uint64_t>(s.st_dev),
           static_cast<std::uint64_t>(s.st_ino),
           static_cast<unsigned>(s.st_mode & 0777)};
@@ -86,7 +77,7 @@ Descriptor open(const std::filesystem::path& path, Open how) {
 }
 
 bool close(int fd) {
-  // After EINTR the descriptor is closed on Linux.
+  // After EINTR the descriptor is closed.
   return ::close(fd) == 0 || errno == EINTR;
 }
 
@@ -125,9 +116,7 @@ std::ptrdiff_t write_at(int fd, const void* data, std::size_t bytes, std::uint64
   });
 }
 
-void will_read([[maybe_unused]] int fd, [[maybe_unused]] std::uint64_t offset,
-               [[maybe_unused]] std::uint64_t bytes) {
-#ifdef __linux__
+void will_read(int fd, std::uint64_t offset, std::uint64_t bytes) {
   std::byte first{};
   iovec where{&first, 1};
   // The first byte is in memory. The others are assumed to be, too.
@@ -135,41 +124,24 @@ void will_read([[maybe_unused]] int fd, [[maybe_unused]] std::uint64_t offset,
   for (std::uint64_t at = 0; at < bytes; at += kReadAheadStep)
     ::posix_fadvise(fd, static_cast<off_t>(offset + at),
                     static_cast<off_t>(std::min(kReadAheadStep, bytes - at)), POSIX_FADV_WILLNEED);
-#endif
 }
 
-void start_writing([[maybe_unused]] int fd, [[maybe_unused]] std::uint64_t offset,
-                   [[maybe_unused]] std::uint64_t bytes) {
-#ifdef __linux__
+void start_writing(int fd, std::uint64_t offset, std::uint64_t bytes) {
   ::sync_file_range(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes),
                     SYNC_FILE_RANGE_WRITE);
-#endif
 }
 
 bool reserve(int fd, std::uint64_t bytes) {
   const auto size = static_cast<off_t>(bytes);
-#ifdef __linux__
   // Not posix_fallocate(): if the file system cannot reserve, that function writes to every block.
   if (retry([&] { return ::fallocate(fd, 0, 0, size); }) == 0) return true;
   if (errno != EOPNOTSUPP && errno != ENOSYS) return false;
-#elif defined(__APPLE__)
-  // F_PEOFPOSMODE counts from the last block of the file and does not change the size.
-  struct stat status {};
-  if (::fstat(fd, &status) != 0) return false;
-  const std::int64_t missing = std::int64_t{size} - std::int64_t{status.st_blocks} * 512;
-  if (missing > 0) {
-    fstore_t wanted{F_ALLOCATEALL, F_PEOFPOSMODE, 0, missing, 0};
-    if (retry([&] { return ::fcntl(fd, F_PREALLOCATE, &wanted); }) == -1 && is_disk_full(errno))
-      return false;
-  }
-#endif
   return retry([&] { return ::ftruncate(fd, size); }) == 0;
 }
 
 Range next_data(int fd, std::uint64_t from) {
   constexpr Range kNone = {std::numeric_limits<std::uint64_t>::max(),
                            std::numeric_limits<std::uint64_t>::max()};
-#ifdef SEEK_DATA
   const off_t begin = ::lseek(fd, static_cast<off_t>(from), SEEK_DATA);
   if (begin >= 0) {
     const off_t end = ::lseek(fd, begin, SEEK_HOLE);
@@ -177,17 +149,11 @@ Range next_data(int fd, std::uint64_t from) {
             end > begin ? static_cast<std::uint64_t>(end) : kNone.end};
   }
   if (errno == ENXIO) return kNone;
-#endif
   const std::optional<FileStatus> status = status_of(fd);
   return status && from < status->bytes ? Range{from, status->bytes} : kNone;
 }
 
 bool sync(int fd) {
-#ifdef __APPLE__
-  // fsync() there leaves data in the drive's memory. Some file systems have nothing else.
-  if (retry([&] { return ::fcntl(fd, F_FULLFSYNC); }) != -1) return true;
-  if (errno != ENOTSUP && errno != EINVAL && errno != ENOTTY) return false;
-#endif
   return retry([&] { return ::fsync(fd); }) == 0;
 }
 
@@ -196,13 +162,8 @@ bool sync_folder(int fd) {
   return sync(fd) || errno == EINVAL || errno == ENOTSUP;
 }
 
-#ifdef __linux__
 const bool kSyncsFileSystems = true;
 bool sync_file_system(int fd) { return ::syncfs(fd) == 0; }
-#else
-const bool kSyncsFileSystems = false;
-bool sync_file_system(int fd) { return sync(fd); }
-#endif
 
 bool remove_file(const std::filesystem::path& path) { return ::unlink(path.c_str()) == 0; }
 

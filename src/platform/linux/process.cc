@@ -1,16 +1,13 @@
 #include "platform/process.h"
 
+#include <sched.h>
+#include <sys/auxv.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <thread>
-
-#ifdef __linux__
-#include <sched.h>
-#include <sys/auxv.h>
-#include <sys/syscall.h>
-#endif
 
 namespace nvfp4::platform {
 
@@ -32,26 +29,22 @@ unsigned random_number() {
 }
 
 int usable_cpus() {
-#ifdef __linux__
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-#endif
   return static_cast<int>(std::thread::hardware_concurrency());
 }
 
 bool has_dot_products() {
-#if defined(__aarch64__) && defined(__linux__)
+#ifdef __aarch64__
   constexpr unsigned long kHasDotProd = 1ul << 20;  // HWCAP_ASIMDDP
   return (getauxval(AT_HWCAP) & kHasDotProd) != 0;
-#elif defined(__aarch64__) && defined(__APPLE__)
-  return true;  // all of these CPUs have it
 #else
   return false;
 #endif
 }
 
 bool allow_amx_tiles() {
-#if defined(__x86_64__) && defined(__linux__)
+#ifdef __x86_64__
   constexpr int kTileData = 18, kRequestPermission = 0x1023;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 #else

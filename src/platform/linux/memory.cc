@@ -15,26 +15,18 @@ void* allocate_aligned(std::size_t align, std::size_t bytes) {
 
 void free_aligned(void* memory) { std::free(memory); }
 
-void prefer_large_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
-#ifdef MADV_HUGEPAGE
+void prefer_large_pages(void* memory, std::size_t bytes) {
   (void)::madvise(memory, bytes, MADV_HUGEPAGE);  // a hint: an error changes nothing
-#endif
 }
 
 std::uint64_t peak_memory() {
-#ifdef __linux__
   // ru_maxrss survives exec and would include the process that started this one.
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
     if (line.starts_with("VmHWM:")) return std::strtoull(line.c_str() + 6, nullptr, 10) * 1024;
-#endif
   struct rusage usage {};
   ::getrusage(RUSAGE_SELF, &usage);
-#ifdef __APPLE__
-  return static_cast<std::uint64_t>(usage.ru_maxrss);
-#else
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
-#endif
 }
 
 }  // namespace nvfp4::platform
