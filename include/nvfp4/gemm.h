@@ -216,7 +216,7 @@ struct GemmTuning {
 };
 
 /// Measures the kernels that may be fast for a GEMM on a GPU and stores the fastest. The file is
-/// $NVFP4_TUNE_CACHE, else $XDG_CACHE_HOME/nvfp4/gemm.json, else ~/.cache/nvfp4/gemm.json. An entry
+/// $NVFP4_TUNE_CACHE, else $XDG_CACHE_HOME/nvfp4/gemm.txt, else ~/.cache/nvfp4/gemm.txt. An entry
 /// has the GPU's name, the versions of driver and library, and the problem. Plans with autotune
 /// read it. Other content of the file is ignored, and the note says so. A file of another program
 /// is not overwritten. The weights are random and exceed the L2 cache; rows are assigned to groups

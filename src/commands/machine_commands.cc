@@ -75,7 +75,7 @@ Command tune_command() {
   return {"tune", "", "Measure the kernels of a GEMM on a GPU and keep the fastest",
           std::move(options), R"(
 The fastest kernel of each GEMM is kept in the file that NVFP4_TUNE_CACHE names,
-else in nvfp4/gemm.json below XDG_CACHE_HOME or ~/.cache, for this GPU, driver
+else in nvfp4/gemm.txt below XDG_CACHE_HOME or ~/.cache, for this GPU, driver
 and library. Only plans with autotune read it. "of chosen" is the time relative
 to the kernel of a plan without autotune. W4A4 decodes x first; its GEMM is the
 same.

@@ -46,7 +46,7 @@ class CudaTune : public testing::Test {
   }
 
   TempDir dir_;
-  std::filesystem::path file_ = dir_ / "gemm.json";
+  std::filesystem::path file_ = dir_ / "gemm.txt";
 };
 
 std::vector<GemmDescription> descriptions() {

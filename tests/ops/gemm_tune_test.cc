@@ -226,7 +226,7 @@ class GemmTuner : public ::testing::Test {
   }
 
   TempDir dir_;
-  std::filesystem::path file_ = dir_ / "cache" / "gemm.json";
+  std::filesystem::path file_ = dir_ / "cache" / "gemm.txt";
   FakeGpu gpu_{{{kFast, 40}}};
   int prepared_ = 0;
   std::string how_;
@@ -353,12 +353,14 @@ TuneEntry entry(const std::string& problem) {
 }
 
 TEST(GemmTuneFile, SaysWhatWasWritten) {
-  const std::vector<TuneEntry> entries = {entry("p"), entry("q \"quoted\" \\ \n")};
+  const std::vector<TuneEntry> entries = {entry("p"), entry("q \"quoted\" \\ ü")};
   const std::string text = tune_file_text(entries);
   const TuneFile file = parse_tune_file(text);
   EXPECT_EQ(file.entries, entries);
   EXPECT_EQ(file.note, "");
   EXPECT_TRUE(file.is_ours);
+  EXPECT_EQ(parse_tune_file(tune_file_text(std::vector{entry("a\tb\nc")})).entries,
+            std::vector{entry("a b c")});
   EXPECT_EQ(parse_tune_file(tune_file_text({})).entries.size(), 0u);
   EXPECT_EQ(parse_tune_file("").note, "");
 }
@@ -371,32 +373,34 @@ TEST(GemmTuneFile, WhatDoesNotHoldIsIgnored) {
     EXPECT_NE(at, text.npos) << from;
     return text.replace(at, from.size(), to);
   };
-  for (const auto& [from, to] : std::vector<std::pair<const char*, std::string>>{
-           {"\"rows\":4000", "\"rows\":0"},
-           {"\"rows\":4000", "\"rows\":-1"},
-           {"\"rows\":4000", "\"rows\":1e3"},
-           {"\"rows\":4000", "\"rows\":99999999999999999999"},
-           {"\"rows\":4000", "\"rows\":[]"},
-           {",\"rows\":4000", ""},
-           {"\"kernel\":\"a\"", "\"kernel\":1"},
-           {"\"kernel\":\"a\"", "\"kernel\":\"" + fmt::format("{:a>600}", "") + "\""},
-           {"12.5", "-1"},
-           {"12.5", "1e999"},
-           {"12.5", "\"soon\""},
-           {"\"gpu\":", "\"cpu\":"},
-           {"\"problem\":\"p\"", "\"problem\":{}"},
-           {"\"parts\":[", "\"parts\":[{\"rows\":1,\"kernel\":\"c\"},"},
-           {"\"parts\":[", "\"parts\":[[[[[]]]],"}}) {
+  for (const auto& [from, to] :
+       std::vector<std::pair<const char*, std::string>>{{"4000", "0"},
+                                                        {"4000", "-1"},
+                                                        {"4000", "1e3"},
+                                                        {"4000", " 4000"},
+                                                        {"4000", "99999999999999999999"},
+                                                        {"4000", ""},
+                                                        {"\t4000", ""},
+                                                        {"\ta\t", fmt::format("\t{:a>600}\t", "")},
+                                                        {"\ta\t", "\ta\t1\tc\t"},
+                                                        {"12.5", "-1"},
+                                                        {"12.5", "1e999"},
+                                                        {"12.5", "nan"},
+                                                        {"12.5", "soon"},
+                                                        {"NVIDIA", "NVIDIA\t"},
+                                                        {"\tp\t", "\t\t"},
+                                                        {"b\n", "b"},
+                                                        {"b\n", "b\t\n"}}) {
     const TuneFile file = parse_tune_file(with(from, to));
     EXPECT_THAT(file.entries, SizeIs(0)) << to;
     EXPECT_NE(file.note, "") << to;
   }
-  const TuneFile old = parse_tune_file(with("\"version\": 1", "\"version\": 0"));
+  const TuneFile old = parse_tune_file(with("tuning 1", "tuning 0"));
   EXPECT_THAT(old.note, HasSubstr("version"));
   EXPECT_TRUE(old.is_ours);
-  for (std::string text : {std::string("{"), std::string("[1]"), std::string("\0\0", 2),
-                           std::string("{\"form\": \"another\"}"), good.substr(0, good.size() / 2),
-                           std::string(1000000, '['), std::string(100000, '{')}) {
+  for (const std::string& text :
+       {std::string("{"), std::string("\0\0", 2), std::string("another tool 1\n"),
+        good.substr(good.find('\n')), std::string(1000000, '\t'), std::string(100000, '\n')}) {
     const TuneFile file = parse_tune_file(text);
     EXPECT_THAT(file.entries, SizeIs(0)) << text.substr(0, 40);
     EXPECT_NE(file.note, "");
@@ -418,13 +422,13 @@ TEST(GemmTuneFile, AFileThatIsNoneOfOursStays) {
   EXPECT_EQ(read_text(path), "dear diary");
   EXPECT_NE(keep_tune_entry(dir.path(), entry("p")), "");
   EXPECT_NE(keep_tune_entry("/dev/null", entry("p")), "");
-  EXPECT_NE(keep_tune_entry(path / "below" / "gemm.json", entry("p")), "");
+  EXPECT_NE(keep_tune_entry(path / "below" / "gemm.txt", entry("p")), "");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 1);
 }
 
 TEST(GemmTuneFile, AnEntryReplacesThatOfItsKey) {
   const TempDir dir;
-  const auto path = dir / "a" / "b" / "gemm.json";
+  const auto path = dir / "a" / "b" / "gemm.txt";
   EXPECT_EQ(keep_tune_entry(path, entry("p")), "");
   EXPECT_EQ(keep_tune_entry(path, entry("q")), "");
   TuneEntry other = entry("p");
@@ -435,7 +439,7 @@ TEST(GemmTuneFile, AnEntryReplacesThatOfItsKey) {
 
 TEST(GemmTuneFile, WritersAtOnceLeaveItWhole) {
   const TempDir dir;
-  const auto path = dir / "gemm.json";
+  const auto path = dir / "gemm.txt";
   {
     std::vector<std::jthread> writers;
     for (int w = 0; w < 4; ++w)
@@ -460,11 +464,10 @@ TEST(GemmTuneFile, LiesWhereTheEnvironmentSays) {
            })
         .string();
   };
-  EXPECT_EQ(path({{"NVFP4_TUNE_CACHE", "t.json"}, {"XDG_CACHE_HOME", "/x"}, {"HOME", "/h"}}),
-            "t.json");
+  EXPECT_EQ(path({{"NVFP4_TUNE_CACHE", "t"}, {"XDG_CACHE_HOME", "/x"}, {"HOME", "/h"}}), "t");
   EXPECT_EQ(path({{"NVFP4_TUNE_CACHE", ""}, {"XDG_CACHE_HOME", "/x"}, {"HOME", "/h"}}),
-            "/x/nvfp4/gemm.json");
-  EXPECT_EQ(path({{"XDG_CACHE_HOME", "x"}, {"HOME", "/h"}}), "/h/.cache/nvfp4/gemm.json");
+            "/x/nvfp4/gemm.txt");
+  EXPECT_EQ(path({{"XDG_CACHE_HOME", "x"}, {"HOME", "/h"}}), "/h/.cache/nvfp4/gemm.txt");
   EXPECT_EQ(path({}), "");
 }
 

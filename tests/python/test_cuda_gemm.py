@@ -92,7 +92,7 @@ def test_swiglu_and_its_quantization(on_gpu, form, interleave):
 
 @needs_products
 def test_autotune_measures_once(on_gpu, tmp_path, monkeypatch):
-    file = tmp_path / "cache" / "gemm.json"
+    file = tmp_path / "cache" / "gemm.txt"
     monkeypatch.setenv("NVFP4_TUNE_CACHE", str(file))
     packed, w = weights("dense", put=on_gpu.put)
     rows = ROWS + ("torch", "cupy", "jax").index(type(on_gpu).__name__.lower())  # plans are kept

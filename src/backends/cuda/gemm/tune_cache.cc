@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <system_error>
 
 #include "platform/process.h"
@@ -15,52 +16,56 @@ namespace nvfp4::cuda {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
-constexpr const char* kForm = "nvfp4 gemm tuning";
-constexpr int kVersion = 1;
+constexpr std::string_view kForm = "nvfp4 gemm tuning ", kVersion = "1";
 constexpr std::size_t kMostBytes = std::size_t{8} << 20;
 constexpr std::size_t kMostEntries = 10000, kMostText = 500, kMostParts = 2;
-constexpr int kMostDepth = 5;  ///< depth of a member of a part
+constexpr std::string TuneKey::*kTexts[] = {&TuneKey::gpu, &TuneKey::driver, &TuneKey::library,
+                                            &TuneKey::problem};
+constexpr std::size_t kFirstPart = std::size(kTexts) + 1;  ///< field; the time is before it
 
-const std::string* text_of(const json& j, const char* name) {
-  const auto found = j.find(name);
-  if (found == j.end()) return nullptr;
-  const auto* text = found->get_ptr<const std::string*>();
-  return text != nullptr && text->size() <= kMostText ? text : nullptr;
+/// Returns the number that all of `text` is.
+template <class T>
+std::optional<T> number_of(std::string_view text) {
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) return {};
+  return number;
 }
 
-bool parse_part(const json& j, NamedPart& part) {
-  if (!j.is_object()) return false;
-  const std::string* kernel = text_of(j, "kernel");
-  const auto rows = j.find("rows");
-  if (kernel == nullptr || rows == j.end() || !rows->is_number_unsigned()) return false;
-  const auto count = rows->get<std::uint64_t>();
-  if (count < 1 || count > std::uint64_t{1} << 31) return false;
-  part = {static_cast<std::int64_t>(count), *kernel};
-  return true;
+/// Removes the text up to `end` from the front of `text` and returns it.
+std::string_view take_until(std::string_view& text, char end) {
+  const std::string_view taken = text.substr(0, text.find(end));
+  text.remove_prefix(std::min(text.size(), taken.size() + 1));
+  return taken;
 }
 
-bool parse_entry(const json& j, TuneEntry& entry) {
-  if (!j.is_object()) return false;
-  for (const auto& [name, field] : {std::pair("gpu", &TuneKey::gpu),
-                                    {"driver", &TuneKey::driver},
-                                    {"library", &TuneKey::library},
-                                    {"problem", &TuneKey::problem}}) {
-    const std::string* text = text_of(j, name);
-    if (text == nullptr) return false;
-    entry.key.*field = *text;
+std::optional<TuneEntry> parse_entry(std::string_view line) {
+  std::vector<std::string_view> fields;
+  const auto tabs = static_cast<std::size_t>(std::ranges::count(line, '\t'));
+  if (tabs + 1 != kFirstPart + 2 && tabs + 1 != kFirstPart + 2 * kMostParts) return {};
+  for (std::size_t i = 0; i <= tabs; ++i) {
+    fields.push_back(take_until(line, '\t'));
+    if (fields.back().empty() || fields.back().size() > kMostText) return {};
   }
-  const auto time = j.find("microseconds");
-  if (time == j.end() || !time->is_number()) return false;
-  entry.microseconds = time->get<double>();
-  if (!std::isfinite(entry.microseconds) || entry.microseconds <= 0) return false;
-  const auto parts = j.find("parts");
-  if (parts == j.end() || !parts->is_array() || parts->empty() || parts->size() > kMostParts)
-    return false;
-  for (const json& p : *parts)
-    if (!parse_part(p, entry.parts.emplace_back())) return false;
-  return true;
+  TuneEntry entry;
+  for (std::size_t i = 0; i < std::size(kTexts); ++i) entry.key.*kTexts[i] = fields[i];
+  const auto time = number_of<double>(fields[kFirstPart - 1]);
+  if (!time || !std::isfinite(*time) || *time <= 0) return {};
+  entry.microseconds = *time;
+  for (std::size_t i = kFirstPart; i < fields.size(); i += 2) {
+    const auto rows = number_of<std::int64_t>(fields[i]);
+    if (!rows || *rows < 1 || *rows > std::int64_t{1} << 31) return {};
+    entry.parts.push_back({*rows, std::string(fields[i + 1])});
+  }
+  return entry;
+}
+
+/// Returns the text as a field of a line: separators become spaces.
+std::string field_of(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return c == '\t' || c == '\n'; }, ' ');
+  return text;
 }
 
 TuneFile refused(std::string note, bool is_ours) { return {{}, std::move(note), is_ours}; }
@@ -92,52 +97,41 @@ fs::path tune_file_path(const std::function<const char*(const char*)>& get) {
   if (const fs::path own = value("NVFP4_TUNE_CACHE"); !own.empty()) return own;
   // The XDG specification ignores relative paths.
   if (const fs::path cache = value("XDG_CACHE_HOME"); cache.is_absolute())
-    return cache / "nvfp4" / "gemm.json";
+    return cache / "nvfp4" / "gemm.txt";
   if (const fs::path home = value(platform::kHomeVariable); home.is_absolute())
-    return home / ".cache" / "nvfp4" / "gemm.json";
+    return home / ".cache" / "nvfp4" / "gemm.txt";
   return {};
 }
 
 TuneFile parse_tune_file(std::string_view text) {
   if (text.empty()) return {};
-  const json j = json::parse(
-      text, [](int depth, json::parse_event_t, const json&) { return depth <= kMostDepth; }, false);
-  if (!j.is_object()) return refused("it is not JSON of an object", false);
-  const std::string* form = text_of(j, "form");
-  if (form == nullptr || *form != kForm)
-    return refused(fmt::format("its \"form\" is not \"{}\"", kForm), false);
-  if (const auto version = j.find("version"); version == j.end() || *version != kVersion)
-    return refused(fmt::format("its \"version\" is not {}", kVersion), true);
-  const auto entries = j.find("entries");
-  if (entries == j.end() || !entries->is_array())
-    return refused("it has no list of \"entries\"", true);
+  const std::string_view first = take_until(text, '\n');
+  if (!first.starts_with(kForm))
+    return refused(fmt::format("its first line is not \"{}{}\"", kForm, kVersion), false);
+  if (first.substr(kForm.size()) != kVersion)
+    return refused(fmt::format("its version is not {}", kVersion), true);
   TuneFile file;
-  std::size_t bad = 0;
-  for (const json& e : *entries) {
-    TuneEntry entry;
-    if (file.entries.size() < kMostEntries && parse_entry(e, entry))
-      file.entries.push_back(std::move(entry));
-    else
-      ++bad;
+  std::size_t count = 0;
+  for (; !text.empty(); ++count) {
+    const bool whole = text.find('\n') != text.npos;
+    std::optional<TuneEntry> entry = parse_entry(take_until(text, '\n'));
+    if (whole && entry && file.entries.size() < kMostEntries)
+      file.entries.push_back(std::move(*entry));
   }
-  if (bad > 0) file.note = fmt::format("{} of its {} entries are broken", bad, entries->size());
+  if (const std::size_t bad = count - file.entries.size(); bad > 0)
+    file.note = fmt::format("{} of its {} entries are broken", bad, count);
   return file;
 }
 
 std::string tune_file_text(std::span<const TuneEntry> entries) {
-  std::string list;
+  std::string text = fmt::format("{}{}\n", kForm, kVersion);
   for (const TuneEntry& e : entries) {
-    json parts = json::array();
-    for (const NamedPart& p : e.parts) parts.push_back({{"rows", p.rows}, {"kernel", p.kernel}});
-    // Each entry is one line.
-    const json j = {{"gpu", e.key.gpu},         {"driver", e.key.driver},
-                    {"library", e.key.library}, {"problem", e.key.problem},
-                    {"parts", parts},           {"microseconds", e.microseconds}};
-    list += fmt::format("{}\n  {}", list.empty() ? "" : ",",
-                        j.dump(-1, ' ', false, json::error_handler_t::replace));
+    for (const auto field : kTexts) text += field_of(e.key.*field) + '\t';
+    text += fmt::format("{}", e.microseconds);
+    for (const NamedPart& p : e.parts) text += fmt::format("\t{}\t{}", p.rows, field_of(p.kernel));
+    text += '\n';
   }
-  return fmt::format("{{\n \"form\": \"{}\",\n \"version\": {},\n \"entries\": [{}\n ]\n}}\n",
-                     kForm, kVersion, list);
+  return text;
 }
 
 TuneFile read_tune_file(const fs::path& path) {

@@ -10,8 +10,9 @@
 
 #include "nvfp4/gemm.h"
 
-/// The JSON file of the fastest kernels. Its content is untrusted input: invalid entries are
-/// ignored and reported in a note.
+/// The file of the fastest kernels. Its first line is "nvfp4 gemm tuning 1". Each further line is an
+/// entry of fields separated by tabs: GPU, driver, library, problem, microseconds, then rows and
+/// kernel of one or two parts. The content is untrusted: broken lines are ignored and reported.
 namespace nvfp4::cuda {
 
 /// The conditions under which a measurement is valid.
@@ -46,7 +47,7 @@ struct TuneFile {
 /// W4A16, because x is dequantized first.
 std::string problem_key(const GemmDescription& description);
 
-/// Returns $NVFP4_TUNE_CACHE, or nvfp4/gemm.json below $XDG_CACHE_HOME or ~/.cache, or an empty
+/// Returns $NVFP4_TUNE_CACHE, or nvfp4/gemm.txt below $XDG_CACHE_HOME or ~/.cache, or an empty
 /// path. `get` is std::getenv.
 std::filesystem::path tune_file_path(const std::function<const char*(const char*)>& get);
 
