@@ -204,7 +204,7 @@ TEST(CublasLtDeathTest, WhatCannotBeLoadedSaysWhy) {
   EXPECT_EXIT(reason_with("/nowhere/libcublasLt.so"), ExitedWithCode(0),
               "need cuBLASLt, but NVFP4_CUBLASLT = \"/nowhere/libcublasLt.so\" cannot be loaded");
   EXPECT_EXIT(reason_with("libm.so.6"), ExitedWithCode(0),
-              "need cuBLASLt, but the one that was loaded has no cublasLtGetVersion");
+              "need cuBLASLt, but the cuBLASLt that was loaded has no cublasLtGetVersion");
 }
 
 /// NVIDIA's library: it is loaded and takes what it is told; where no GPU is, its handle fails.

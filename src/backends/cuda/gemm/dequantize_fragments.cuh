@@ -13,10 +13,6 @@
 /// exactly.
 namespace nvfp4::cuda {
 
-/// Factor that the epilogue applies to undo 2^-8. It keeps the factors of a BF16 or FP16
-/// multiplication normal.
-inline constexpr float kFragmentUnit = 256.0f;
-
 /// A factor of 16 that is unknown at compile time, so that the compiler emits no shift. Logic and
 /// shifts run at half rate, and their unit limits dequantization.
 struct Shift16 {

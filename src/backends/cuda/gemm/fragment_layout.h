@@ -24,6 +24,10 @@ inline constexpr int kTileCodeBytes = kTileRows * kTileCols / 2;
 inline constexpr int kTileScaleBytes = kTileRows * kTileCols / 16;
 inline constexpr int kTileBytes = kTileCodeBytes + kTileScaleBytes;
 
+/// The factor by which an epilogue multiplies sums of dequantized fragments, which are e2m1 · scale
+/// · 2^-8. That unit keeps the factors of a BF16 or FP16 multiplication normal.
+inline constexpr float kFragmentUnit = 256.0f;
+
 inline constexpr std::uint32_t kPairMask = 0x81C081C0;  ///< sign and magnitude of a pair
 inline constexpr std::uint32_t kSharedMask =
     0x06030603;                            ///< bits of the fourth pairs in the first word

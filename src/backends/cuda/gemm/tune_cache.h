@@ -10,8 +10,8 @@
 
 #include "nvfp4/gemm.h"
 
-/// The file of the fastest kernels. Its first line is "nvfp4 gemm tuning 1". Each further line is an
-/// entry of fields separated by tabs: GPU, driver, library, problem, microseconds, then rows and
+/// The file of the fastest kernels. Its first line is "nvfp4 gemm tuning 1". Each further line is
+/// an entry of fields separated by tabs: GPU, driver, library, problem, microseconds, then rows and
 /// kernel of one or two parts. The content is untrusted: broken lines are ignored and reported.
 namespace nvfp4::cuda {
 

@@ -1,11 +1,9 @@
-// Loads cuSOLVER by dlopen().
-#include <dlfcn.h>
-
+// Loads cuSOLVER and calls it.
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 
+#include "backends/cuda/dynamic_library.h"
 #include "backends/cuda/solver/cusolver.h"
 #include "core/require.h"
 
@@ -36,44 +34,23 @@ struct Loaded {
   Functions f = {};
   int version = 0;
   std::string reason;  ///< why the library cannot be used
-
-  template <class F>
-  bool find(void* library, const char* name, F*& function) {
-    function = reinterpret_cast<F*>(dlsym(library, name));
-    if (function == nullptr && reason.empty())
-      reason = fmt::format("the cuSOLVER that was loaded has no {}", name);
-    return function != nullptr;
-  }
 };
-
-void* open_library(std::string& reason) {
-  const char* const named = std::getenv("NVFP4_CUSOLVER");
-  if (named != nullptr && *named != '\0') {
-    void* const library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr)
-      reason = fmt::format("NVFP4_CUSOLVER = \"{}\" cannot be loaded: {}", named, dlerror());
-    return library;
-  }
-  for (const char* name : {"libcusolver.so.12", "libcusolver.so.11"})
-    if (void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
-  reason = "neither libcusolver.so.12 nor libcusolver.so.11 can be loaded";
-  return nullptr;
-}
 
 const Loaded& loaded() {
   static const Loaded all = [] {
     Loaded l;
-    void* const library = open_library(l.reason);
-    if (library == nullptr) return l;
     Functions& f = l.f;
-    (void)(l.find(library, "cusolverGetVersion", f.version) &&
-           l.find(library, "cusolverDnCreate", f.create) &&
-           l.find(library, "cusolverDnCreateParams", f.create_parameters) &&
-           l.find(library, "cusolverDnSetStream", f.set_stream) &&
-           l.find(library, "cusolverDnXpotrf_bufferSize", f.factor_bytes) &&
-           l.find(library, "cusolverDnXpotrf", f.factor) &&
-           l.find(library, "cusolverDnXtrtri_bufferSize", f.invert_bytes) &&
-           l.find(library, "cusolverDnXtrtri", f.invert));
+    DynamicLibrary library("cuSOLVER", "NVFP4_CUSOLVER",
+                           {"libcusolver.so.12", "libcusolver.so.11"});
+    library.find("cusolverGetVersion", f.version);
+    library.find("cusolverDnCreate", f.create);
+    library.find("cusolverDnCreateParams", f.create_parameters);
+    library.find("cusolverDnSetStream", f.set_stream);
+    library.find("cusolverDnXpotrf_bufferSize", f.factor_bytes);
+    library.find("cusolverDnXpotrf", f.factor);
+    library.find("cusolverDnXtrtri_bufferSize", f.invert_bytes);
+    library.find("cusolverDnXtrtri", f.invert);
+    l.reason = library.reason();
     if (!l.reason.empty()) return l;
     if (f.version(&l.version) != kSuccess)
       l.reason = "the cuSOLVER that was loaded does not say its version";

@@ -1,5 +1,6 @@
 #include "backends/cuda/gemm/sm100/launch.h"
 
+#include "backends/cuda/gemm/fragment_layout.h"
 #include "backends/cuda/gemm/make_arguments.h"
 #include "backends/cuda/gemm/sm100/cublaslt.h"
 #include "backends/cuda/gemm/sm100/kernels.h"
@@ -10,10 +11,6 @@
 
 namespace nvfp4::cuda::sm100 {
 namespace {
-
-/// The factor that epilogues apply to dequantized fragments. It is divided out here, because sums
-/// have unit 1.
-constexpr float kFragmentUnit = 256.0f;
 
 bool is_aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
 
@@ -42,7 +39,7 @@ void launch(const KernelPlan&, const FragmentGemmJob& job, std::span<std::byte>)
   require<ShapeError>(is_aligned(x.codes), "gemm: x.codes = {}, must be aligned to 16 bytes",
                       static_cast<const void*>(x.codes));
   GemmArguments p = arguments_of(job);
-  p.factor /= kFragmentUnit;
+  p.factor /= kFragmentUnit;  // these sums have unit 1
   auto* const staging = reinterpret_cast<std::uint8_t*>(job.staging.data());
   const Staging at = staging_of(rows, n, k);
   const bool sliced = x.shape.cols != k;

@@ -1,11 +1,9 @@
-// Loads cuBLASLt by dlopen().
-#include <dlfcn.h>
-
-#include <cstdlib>
+// Loads cuBLASLt and calls it.
 #include <map>
 #include <mutex>
 #include <tuple>
 
+#include "backends/cuda/dynamic_library.h"
 #include "backends/cuda/gemm/sm100/cublaslt.h"
 #include "core/require.h"
 
@@ -38,51 +36,29 @@ struct Functions {
 struct Loaded {
   Functions f = {};
   std::string reason;  ///< why the library cannot be used
-
-  template <class F>
-  bool find(void* library, const char* name, F*& function) {
-    function = reinterpret_cast<F*>(dlsym(library, name));
-    if (function == nullptr && reason.empty())
-      reason = fmt::format("need cuBLASLt, but the one that was loaded has no {}", name);
-    return function != nullptr;
-  }
 };
-
-void* open_library(std::string& reason) {
-  const char* const named = std::getenv("NVFP4_CUBLASLT");
-  if (named != nullptr && *named != '\0') {
-    void* const library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr)
-      reason = fmt::format("need cuBLASLt, but NVFP4_CUBLASLT = \"{}\" cannot be loaded: {}", named,
-                           dlerror());
-    return library;
-  }
-  for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12"})
-    if (void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
-  reason = "need cuBLASLt, but neither libcublasLt.so.13 nor libcublasLt.so.12 can be loaded";
-  return nullptr;
-}
 
 const Loaded& loaded() {
   static const Loaded all = [] {
     Loaded l;
-    void* const library = open_library(l.reason);
-    if (library == nullptr) return l;
     Functions& f = l.f;
-    (void)(l.find(library, "cublasLtGetVersion", f.version) &&
-           l.find(library, "cublasLtGetStatusName", f.status_name) &&
-           l.find(library, "cublasLtCreate", f.create) &&
-           l.find(library, "cublasLtMatmulDescCreate", f.create_product) &&
-           l.find(library, "cublasLtMatmulDescDestroy", f.destroy_product) &&
-           l.find(library, "cublasLtMatmulDescSetAttribute", f.set_product) &&
-           l.find(library, "cublasLtMatrixLayoutCreate", f.create_matrix) &&
-           l.find(library, "cublasLtMatrixLayoutDestroy", f.destroy_matrix) &&
-           l.find(library, "cublasLtMatmulPreferenceCreate", f.create_preference) &&
-           l.find(library, "cublasLtMatmulPreferenceDestroy", f.destroy_preference) &&
-           l.find(library, "cublasLtMatmulPreferenceSetAttribute", f.set_preference) &&
-           l.find(library, "cublasLtMatmulAlgoGetHeuristic", f.heuristic) &&
-           l.find(library, "cublasLtMatmul", f.multiply));
-    if (l.reason.empty()) l.reason = why_unusable(f.version(), 10);
+    DynamicLibrary library("cuBLASLt", "NVFP4_CUBLASLT",
+                           {"libcublasLt.so.13", "libcublasLt.so.12"});
+    library.find("cublasLtGetVersion", f.version);
+    library.find("cublasLtGetStatusName", f.status_name);
+    library.find("cublasLtCreate", f.create);
+    library.find("cublasLtMatmulDescCreate", f.create_product);
+    library.find("cublasLtMatmulDescDestroy", f.destroy_product);
+    library.find("cublasLtMatmulDescSetAttribute", f.set_product);
+    library.find("cublasLtMatrixLayoutCreate", f.create_matrix);
+    library.find("cublasLtMatrixLayoutDestroy", f.destroy_matrix);
+    library.find("cublasLtMatmulPreferenceCreate", f.create_preference);
+    library.find("cublasLtMatmulPreferenceDestroy", f.destroy_preference);
+    library.find("cublasLtMatmulPreferenceSetAttribute", f.set_preference);
+    library.find("cublasLtMatmulAlgoGetHeuristic", f.heuristic);
+    library.find("cublasLtMatmul", f.multiply);
+    l.reason = library.reason().empty() ? why_unusable(f.version(), 10)
+                                        : "need cuBLASLt, but " + library.reason();
     return l;
   }();
   return all;

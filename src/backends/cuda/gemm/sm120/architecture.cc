@@ -1,7 +1,5 @@
 #include "backends/cuda/gemm/architecture.h"
 
-#include <fmt/format.h>
-
 #include "backends/cuda/gemm/sm120/cost_model.h"
 #include "backends/cuda/gemm/sm120/launch.h"
 #include "backends/cuda/gemm/sm80/cost_model.h"
@@ -22,14 +20,7 @@ double time(const KernelProblem& problem, const Capability& gpu) {
 int stage_k(const KernelConfig& kernel) { return sm120::warps_of(kernel).k * kTileCols; }
 
 std::string summation(const KernelProblem&, const KernelConfig& kernel) {
-  const int parts = sm120::warps_of(kernel).k;
-  const std::string of_block =
-      parts == 1
-          ? "K in order, 64 columns at once"
-          : fmt::format("K in {} interleaved parts, 64 columns at once, added in order", parts);
-  if (kernel.split_k == 1) return of_block;
-  return fmt::format("{} of each of {} blocks, whose sums are added in order", of_block,
-                     kernel.split_k);
+  return sm80::summation(sm120::warps_of(kernel).k, kernel.split_k, ", 64 columns at once");
 }
 
 constexpr Architecture architecture(std::string_view name, bool (*supports)(const Capability&),

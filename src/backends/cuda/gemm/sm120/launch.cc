@@ -1,5 +1,6 @@
 #include "backends/cuda/gemm/sm120/launch.h"
 
+#include "backends/cuda/gemm/fragment_layout.h"
 #include "backends/cuda/gemm/make_arguments.h"
 #include "backends/cuda/gemm/sm120/launchers.h"
 #include "backends/cuda/gemm/sm80/launch.h"
@@ -9,10 +10,6 @@
 
 namespace nvfp4::cuda::sm120 {
 namespace {
-
-/// The factor that epilogues apply to dequantized fragments. It is divided out here, because sums
-/// have unit 1.
-constexpr float kFragmentUnit = 256.0f;
 
 QuantizedX quantized_x_of(const QuantizedView& x) {
   const QuantizedShape& s = x.shape;
@@ -45,7 +42,7 @@ void launch_by(Launcher* launcher, const KernelPlan& plan, const FragmentGemmJob
                std::span<std::byte> workspace) {
   const QuantizedX x = quantized_x_of(*job.quantized_x);
   GemmArguments p = arguments_of(job);
-  p.factor /= kFragmentUnit;
+  p.factor /= kFragmentUnit;  // these sums have unit 1
   const int blocks = sm80::set_grid(p, plan, job, workspace);
   if (blocks > 0) launcher(plan.parts[0].kernel, x, p, blocks, stream_of(job.stream));
 }

@@ -1,7 +1,5 @@
 #include "backends/cuda/gemm/architecture.h"
 
-#include <fmt/format.h>
-
 #include "backends/cuda/gemm/sm80/cost_model.h"
 #include "backends/cuda/gemm/sm80/launch.h"
 
@@ -17,12 +15,7 @@ std::array<PlanPart, 2> choose(const KernelProblem& problem) {
 int stage_k(const KernelConfig& kernel) { return sm80::warps_of(kernel).k * kTileCols; }
 
 std::string summation(const KernelProblem&, const KernelConfig& kernel) {
-  const int parts = sm80::warps_of(kernel).k;
-  const std::string of_block =
-      parts == 1 ? "K in order" : fmt::format("K in {} interleaved parts, added in order", parts);
-  if (kernel.split_k == 1) return of_block;
-  return fmt::format("{} of each of {} blocks, whose sums are added in order", of_block,
-                     kernel.split_k);
+  return sm80::summation(sm80::warps_of(kernel).k, kernel.split_k);
 }
 
 }  // namespace

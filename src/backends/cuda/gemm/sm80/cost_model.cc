@@ -87,6 +87,14 @@ std::int64_t workspace_bytes(const KernelProblem& p, const KernelConfig& t) {
   return t.split_k == 1 ? 0 : kCounterBytes + block_count(p, t) * t.m * t.n * 4;
 }
 
+std::string summation(int parts, int split_k, std::string_view step) {
+  const std::string of_block =
+      parts == 1 ? fmt::format("K in order{}", step)
+                 : fmt::format("K in {} interleaved parts{}, added in order", parts, step);
+  if (split_k == 1) return of_block;
+  return fmt::format("{} of each of {} blocks, whose sums are added in order", of_block, split_k);
+}
+
 double estimated_time(const KernelProblem& p, const KernelConfig& t) {
   const Cost& cost = kCosts[index_of(t)];
   const double blocks =

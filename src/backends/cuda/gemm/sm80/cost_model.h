@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backends/cuda/gemm/problem.h"
@@ -26,6 +27,10 @@ std::int64_t block_count(const KernelProblem& problem, const KernelConfig& kerne
 
 /// Returns the bytes of counters and sums of blocks that share K.
 std::int64_t workspace_bytes(const KernelProblem& problem, const KernelConfig& kernel);
+
+/// Returns a sentence about the order of summation. `parts` is the number of parts of K of a block;
+/// `step` follows the order, such as ", 64 columns at once".
+std::string summation(int parts, int split_k, std::string_view step = "");
 
 /// Returns the time that choose_kernel() minimizes, in microseconds on one H200. On other GPUs the
 /// ratios of the kernels' times are similar.
