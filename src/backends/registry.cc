@@ -56,8 +56,8 @@ const GemmBackendEntry* first_gemm_backend = nullptr;
 /// The GEMM backends, one for each kind of device.
 constexpr GemmBackendEntry kGemmBackends[] = {
     {[](Device d) { return d.type == DeviceType::cpu; },
-     [](Device) -> const GemmBackend& { return host::gemm_backend(); }},
-    {[](Device d) { return d.type == DeviceType::cuda; }, cuda::gemm_backend},
+     [](Device) -> const GemmBackend& { return host::cpu_gemm_backend(); }},
+    {[](Device d) { return d.type == DeviceType::cuda; }, cuda::gpu_gemm_backend},
 };
 
 }  // namespace

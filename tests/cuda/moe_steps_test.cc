@@ -54,7 +54,7 @@ void expect_order(const std::vector<std::int64_t>& ids, std::int64_t top_k, std:
     synchronize(kGpu);
     return std::vector{values_of(ends), values_of(rows), values_of(tokens), values_of(owners)};
   };
-  EXPECT_EQ(run(gemm_backend(kGpu), kGpu), run(host::gemm_backend(), {}));
+  EXPECT_EQ(run(gemm_backend(kGpu), kGpu), run(host::cpu_gemm_backend(), {}));
 }
 
 TEST_F(CudaMoeSteps, RowsAreOrderedAsOnTheCpu) {

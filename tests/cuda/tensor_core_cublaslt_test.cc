@@ -120,9 +120,9 @@ void expect_products(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_
   const Array<float> alpha(w.alpha, kGpu), bias(w.bias, kGpu);
   const cuda::Architecture* const named[] = {&cuda::architecture_of("sm100_cublaslt_m128n128k64")};
   const cuda::KernelPlan plan =
-      cuda::plan_gemm({.n = n, .k = k, .m = m, .groups = groups, .quantized_x = true},
-                      {.major = 10, .minor = 0, .multiprocessors = 148},
-                      cuda::kernel_config("sm100_cublaslt_m128n128k64"), named);
+      cuda::plan_kernels({.n = n, .k = k, .m = m, .groups = groups, .quantized_x = true},
+                         {.major = 10, .minor = 0, .multiprocessors = 148},
+                         cuda::kernel_config("sm100_cublaslt_m128n128k64"), named);
   const QuantizedView view = on_gpu.view();
   const std::int64_t bytes = named[0]->staging_bytes(plan.problem);
   Matrix staging = to_device(Matrix(DType::f32, 1, bytes / 4).view(), kGpu);

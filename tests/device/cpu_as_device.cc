@@ -201,7 +201,7 @@ const DeviceBackend& device_backend(Device device) {
                                         .solver = solver_there};
   return backend;
 }
-const GemmBackend& cuda::gemm_backend(Device) { throw UnsupportedError("it has no products"); }
+const GemmBackend& cuda::gpu_gemm_backend(Device) { throw UnsupportedError("it has no products"); }
 
 void* device_allocate(Device device, std::int64_t bytes) { return allocate(device, bytes); }
 void device_free(Device, void* memory) noexcept { std::free(memory); }

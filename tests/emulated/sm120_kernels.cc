@@ -22,7 +22,7 @@ struct Emulated {
 
   struct Arguments {
     const QuantizedX& x;
-    const GemmArguments& p;
+    const KernelArguments& p;
   };
   template <class Config>
   static void kernel(const void* arguments) {
@@ -30,7 +30,7 @@ struct Emulated {
     multiply_tile<Config>(a.x, a.p, emulated::shared_memory());
   }
   template <class Config>
-  void run(const QuantizedX& x, const GemmArguments& p, int blocks, bool backwards) {
+  void run(const QuantizedX& x, const KernelArguments& p, int blocks, bool backwards) {
     const Arguments a{x, p};
     emulated::launch(blocks, Config::kThreads, backwards, kernel<Config>, &a);
   }

@@ -66,7 +66,7 @@ std::uint16_t of_float(float v) {
 
 template <class Config>
 void kernel_of(const void* p) {
-  mma_gemm_kernel<Config>(*static_cast<const GemmArguments*>(p));
+  mma_gemm_kernel<Config>(*static_cast<const KernelArguments*>(p));
 }
 
 /// Of rows of x, or those of gate and up in halves.
@@ -95,7 +95,7 @@ std::vector<float> run(const Problem& problem) {
   std::vector<std::uint32_t> counters(kMostSplitTiles);
   std::vector<float> sums(std::size_t{1} << 22, NAN);
 
-  GemmArguments p;
+  KernelArguments p;
   p.weights = w.bytes.data();
   p.group_bytes = static_cast<std::int64_t>(w.n_tiles) * w.chunks * kTileBytes;
   p.n_tiles = w.n_tiles;

@@ -23,7 +23,7 @@ std::string line_of(const std::string& name, std::span<const std::int64_t> rows,
                     const ProblemOf& problem_of) {
   std::string line = name;
   for (const std::int64_t m : rows) {
-    const KernelPlan plan = plan_gemm(problem_of(m), kH200, stream_k);
+    const KernelPlan plan = plan_kernels(problem_of(m), kH200, stream_k);
     line += fmt::format(" {}", m);
     for (const PlanPart& part : plan.parts)
       if (part.rows > 0) line += fmt::format(":{}", kernel_name(part.kernel));

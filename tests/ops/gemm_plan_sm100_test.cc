@@ -34,8 +34,8 @@ class GemmPlanSm100 : public testing::Test {
 
 TEST_F(GemmPlanSm100, TakesTheLibraryWhereManyRowsPayForTheOrderOfTheWeights) {
   for (const Capability& gpu : {kB200, kB300}) {
-    EXPECT_EQ(plan_gemm(problem(4096, 7168, 4096), gpu).architecture->name, "sm100");
-    EXPECT_EQ(plan_gemm(problem(4096, 7168, 1), gpu).architecture->name, "sm80");
+    EXPECT_EQ(plan_kernels(problem(4096, 7168, 4096), gpu).architecture->name, "sm100");
+    EXPECT_EQ(plan_kernels(problem(4096, 7168, 1), gpu).architecture->name, "sm80");
   }
   // By the models of both, for every size.
   const Architecture* const both[] = {&architecture_of("sm100_cublaslt_m128n128k64"),
@@ -46,7 +46,7 @@ TEST_F(GemmPlanSm100, TakesTheLibraryWhereManyRowsPayForTheOrderOfTheWeights) {
         KernelProblem p = problem(n, k, m);
         p.multiprocessors = kB200.multiprocessors;
         const bool second = both[1]->time(p, kB200) <= both[0]->time(p, kB200);
-        EXPECT_EQ(plan_gemm(p, kB200).architecture, both[second]) << n << " " << k << " " << m;
+        EXPECT_EQ(plan_kernels(p, kB200).architecture, both[second]) << n << " " << k << " " << m;
       }
 }
 
@@ -54,7 +54,7 @@ TEST_F(GemmPlanSm100, SaysItsNameAndWorkspaceAndIsTakenByName) {
   const KernelConfig kernel = kernel_config("sm100_cublaslt_m128n128k64");
   const Architecture& a = architecture_of("sm100_cublaslt_m128n128k64");
   const Architecture* const named[] = {&a};
-  const KernelPlan plan = plan_gemm(problem(64, 96, 3), kB200, kernel, named);
+  const KernelPlan plan = plan_kernels(problem(64, 96, 3), kB200, kernel, named);
   EXPECT_EQ(
       describe(plan),
       "3 rows: sm100_cublaslt_m128n128k64, 1 blocks; as cuBLASLt adds up\nworkspace: 0 bytes");
@@ -84,9 +84,9 @@ TEST_F(GemmPlanSm100, WhatItDoesNotMultiplyOthersDo) {
   for (const auto& c : kCases) {
     KernelProblem q = p;
     c.change(q);
-    EXPECT_EQ(plan_gemm(q, kB200).architecture->name, "sm80") << c.reason;
+    EXPECT_EQ(plan_kernels(q, kB200).architecture->name, "sm80") << c.reason;
     try {
-      plan_gemm(q, kB200, false, named);
+      plan_kernels(q, kB200, false, named);
       FAIL() << c.reason;
     } catch (const UnsupportedError& e) {
       EXPECT_THAT(e.what(), HasSubstr(std::string("the kernels of sm100 ") + c.reason));
@@ -96,10 +96,11 @@ TEST_F(GemmPlanSm100, WhatItDoesNotMultiplyOthersDo) {
 
 TEST_F(GemmPlanSm100, WithoutTheLibraryOthersDoAllAndANamedPlanSaysWhy) {
   sm100::library_reason() = [] { return std::string("need cuBLASLt, but there is none"); };
-  EXPECT_EQ(plan_gemm(problem(4096, 7168, 4096), kB200).architecture->name, "sm80");
+  EXPECT_EQ(plan_kernels(problem(4096, 7168, 4096), kB200).architecture->name, "sm80");
   const Architecture* const named[] = {&architecture_of("sm100_cublaslt_m128n128k64")};
   try {
-    plan_gemm(problem(4096, 7168, 4096), kB200, kernel_config("sm100_cublaslt_m128n128k64"), named);
+    plan_kernels(problem(4096, 7168, 4096), kB200, kernel_config("sm100_cublaslt_m128n128k64"),
+                 named);
     FAIL();
   } catch (const Error& e) {
     EXPECT_THAT(e.what(), HasSubstr("need cuBLASLt, but there is none"));
@@ -110,7 +111,8 @@ TEST_F(GemmPlanSm100, WithoutTheLibraryOthersDoAllAndANamedPlanSaysWhy) {
 TEST_F(GemmPlanSm100, OtherGpusAreRefusedByName) {
   const Architecture* const named[] = {&architecture_of("sm100_cublaslt_m128n128k64")};
   for (const int major : {8, 9, 11, 12}) try {
-      plan_gemm(problem(4096, 7168, 4096), {.major = major, .multiprocessors = 132}, false, named);
+      plan_kernels(problem(4096, 7168, 4096), {.major = major, .multiprocessors = 132}, false,
+                   named);
       FAIL() << major;
     } catch (const UnsupportedError& e) {
       EXPECT_THAT(e.what(), HasSubstr("run on sm100 only"));

@@ -27,7 +27,7 @@ KernelProblem problem(std::int64_t n, std::int64_t k, std::int64_t m) {
 
 TEST(GemmPlanSm120, MultipliesFp4OnItsGpusAndLeavesTheRestToOthers) {
   const auto taken = [](const KernelProblem& p, const Capability& gpu) {
-    return plan_gemm(p, gpu).architecture->name;
+    return plan_kernels(p, gpu).architecture->name;
   };
   const KernelProblem p = problem(4096, 7168, 100);
   EXPECT_EQ(taken(p, kRtx5090), "sm120");
@@ -45,7 +45,7 @@ TEST(GemmPlanSm120, MultipliesFp4OnItsGpusAndLeavesTheRestToOthers) {
   KernelProblem routed = problem(4096, 7168, 1);
   routed.groups = 8;
   routed.routed = true;
-  EXPECT_THAT(describe(plan_gemm(routed, kRtx5090)),
+  EXPECT_THAT(describe(plan_kernels(routed, kRtx5090)),
               HasSubstr("sm120_routed_m1n64k128, 512 blocks"));
 }
 
@@ -53,10 +53,10 @@ TEST(GemmPlanSm120, MultipliesFp4OnItsGpusAndLeavesTheRestToOthers) {
 TEST(GemmPlanSm120, TheTwinIsTakenByNameAlone) {
   const Architecture& twin = architecture_of("sm120-twin_mma_m128n128k64");
   const Architecture* const named[] = {&twin};
-  EXPECT_EQ(plan_gemm(problem(4096, 7168, 100), kH200, false, named).architecture->name,
+  EXPECT_EQ(plan_kernels(problem(4096, 7168, 100), kH200, false, named).architecture->name,
             "sm120-twin");
   try {
-    plan_gemm({.n = 4096, .k = 7168, .m = 100}, kH200, false, named);
+    plan_kernels({.n = 4096, .k = 7168, .m = 100}, kH200, false, named);
     FAIL();
   } catch (const UnsupportedError& e) {
     EXPECT_THAT(e.what(), HasSubstr("the kernels of sm120-twin are for NVFP4 by NVFP4 (W4A4)"));
@@ -89,7 +89,7 @@ TEST(GemmPlanSm120, EveryKernelOfTheTwinIsPlannedByName) {
     ++planned;
     for (const auto& [n, k] : {std::pair{72, 64}, {13, 128}, {200, 704}})
       for (const std::int64_t m : {1, 17, 130})
-        EXPECT_EQ(plan_gemm(problem(n, k, m), kH200, t, named).parts[0].kernel, t)
+        EXPECT_EQ(plan_kernels(problem(n, k, m), kH200, t, named).parts[0].kernel, t)
             << kernel_name(t, twin);
   }
   EXPECT_GT(planned, 6);
@@ -106,7 +106,7 @@ TEST(GemmPlanSm120, ChoosesAKernelThatCanDoTheProblem) {
               p.groups = groups;
               p.grouped = groups > 1;
               p.batch_invariant = invariant;
-              const KernelPlan plan = plan_gemm(p, kRtx5090, workspace);
+              const KernelPlan plan = plan_kernels(p, kRtx5090, workspace);
               const KernelConfig& t = plan.parts[0].kernel;
               EXPECT_EQ(plan.architecture->why_impossible(plan.problem, t), "");
               EXPECT_TRUE(workspace || plan.workspace_bytes == 0);
@@ -130,7 +130,7 @@ TEST(GemmPlanSm120, TakesTheFasterOfTwoArchitecturesByTheirModels) {
             p.stream_k = workspace;
             const bool second = both[1]->time(p, gpu) < both[0]->time(p, gpu);
             ++taken[second];
-            const KernelPlan plan = plan_gemm(problem(n, k, m), gpu, workspace);
+            const KernelPlan plan = plan_kernels(problem(n, k, m), gpu, workspace);
             EXPECT_EQ(plan.architecture, both[second]) << n << " " << k << " " << m;
             EXPECT_EQ(plan.parts[0].kernel, both[second]->choose(p)[0].kernel);
           }
@@ -138,8 +138,8 @@ TEST(GemmPlanSm120, TakesTheFasterOfTwoArchitecturesByTheirModels) {
   EXPECT_GT(taken[1], 0);
   // Few outputs of many columns: more blocks share their K in sm80. Many rows: FP4 is eight times
   // as fast.
-  EXPECT_EQ(plan_gemm(problem(512, 18432, 1), kRtx5090, true).architecture, both[1]);
-  EXPECT_EQ(plan_gemm(problem(512, 18432, 256), kRtx5090, true).architecture, both[0]);
+  EXPECT_EQ(plan_kernels(problem(512, 18432, 1), kRtx5090, true).architecture, both[1]);
+  EXPECT_EQ(plan_kernels(problem(512, 18432, 256), kRtx5090, true).architecture, both[0]);
 }
 
 /// Else the same row would have other bits beside other rows.
@@ -147,7 +147,7 @@ TEST(GemmPlanSm120, BatchInvariantProductsHaveOneArchitectureForAllRows) {
   for (const std::int64_t m : {1, 8, 100, 5000}) {
     KernelProblem p = problem(512, 18432, m);
     p.batch_invariant = true;
-    EXPECT_EQ(plan_gemm(p, kRtx5090, true).architecture->name, "sm120");
+    EXPECT_EQ(plan_kernels(p, kRtx5090, true).architecture->name, "sm120");
   }
 }
 
@@ -155,12 +155,12 @@ TEST(GemmPlanSm120, EitherArchitectureCanBeForced) {
   for (const std::string_view name : {"sm80", "sm120"})
     for (const std::int64_t m : {1, 256}) {
       const KernelPlan plan =
-          plan_gemm(problem(512, 18432, m), kRtx5090, true, architectures_named(name));
+          plan_kernels(problem(512, 18432, m), kRtx5090, true, architectures_named(name));
       EXPECT_EQ(plan.architecture->name, name);
       const std::string kernel = kernel_name(plan.parts[0].kernel, *plan.architecture);
       const Architecture* const of_kernel[] = {&architecture_of(kernel)};
       EXPECT_EQ(of_kernel[0], plan.architecture);
-      EXPECT_EQ(plan_gemm(problem(512, 18432, m), kRtx5090, kernel_config(kernel), of_kernel)
+      EXPECT_EQ(plan_kernels(problem(512, 18432, m), kRtx5090, kernel_config(kernel), of_kernel)
                     .architecture,
                 plan.architecture);
     }

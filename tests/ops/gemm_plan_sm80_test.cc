@@ -37,8 +37,8 @@ TEST(GemmPlanSm80, EveryKernelHasANameThatFindsIt) {
 /// One that Hopper has under the same tile is another kernel.
 TEST(GemmPlanSm80, AKernelOfItsNameRunsOnHopper) {
   const Architecture* const named[] = {&architecture_of("sm80_mma_m128n128k64")};
-  const KernelPlan plan = plan_gemm({.n = 4096, .k = 7168, .m = 64}, kH100,
-                                    kernel_config("sm80_mma_m128n128k64"), named);
+  const KernelPlan plan = plan_kernels({.n = 4096, .k = 7168, .m = 64}, kH100,
+                                       kernel_config("sm80_mma_m128n128k64"), named);
   EXPECT_EQ(plan.architecture->name, "sm80");
   EXPECT_THAT(describe(plan), HasSubstr("64 rows: sm80_mma_m128n128k64, 32 blocks; K in order"));
 }
@@ -114,10 +114,10 @@ TEST(GemmPlanSm80, BatchInvariantTakesKernelsThatDoNotDivideK) {
 TEST(GemmPlanSm80, BlocksShareKOnlyWhereThereIsAWorkspace) {
   const Architecture* const sm80[] = {&architecture_of("sm80_mma_m64n256k64")};
   const KernelProblem few_tiles{.n = 2048, .k = 16384, .m = 32};
-  const KernelPlan without = plan_gemm(few_tiles, kA100, false, sm80);
+  const KernelPlan without = plan_kernels(few_tiles, kA100, false, sm80);
   EXPECT_EQ(without.parts[0].kernel.split_k, 1);
   EXPECT_EQ(without.workspace_bytes, 0);
-  const KernelPlan with = plan_gemm(few_tiles, kA100, true, sm80);
+  const KernelPlan with = plan_kernels(few_tiles, kA100, true, sm80);
   const KernelConfig t = with.parts[0].kernel;
   EXPECT_GT(t.split_k, 1);
   EXPECT_EQ(with.workspace_bytes, 4096 + ceil_div(std::int64_t{32}, t.m) *
@@ -127,16 +127,16 @@ TEST(GemmPlanSm80, BlocksShareKOnlyWhereThereIsAWorkspace) {
   EXPECT_THAT(describe(with), HasSubstr("blocks, whose sums are added in order"));
   KernelProblem invariant = few_tiles;
   invariant.batch_invariant = true;
-  EXPECT_EQ(plan_gemm(invariant, kA100, true, sm80).parts[0].kernel.split_k, 1);
+  EXPECT_EQ(plan_kernels(invariant, kA100, true, sm80).parts[0].kernel.split_k, 1);
 }
 
 TEST(GemmPlanSm80, AKernelThatIsNamedSharesKOfNoMoreTilesThanThereAreCounters) {
   const Architecture* const sm80[] = {&architecture_of("sm80_mma_m64n256k64")};
   const KernelConfig split = kernel_config("sm80_mma_m64n128k128_splitk2");
   KernelProblem p{.n = 128 * 1024, .k = 4096, .m = 64};
-  EXPECT_GT(plan_gemm(p, kA100, split, sm80).workspace_bytes, 0);
+  EXPECT_GT(plan_kernels(p, kA100, split, sm80).workspace_bytes, 0);
   p.m = 65;
-  EXPECT_THROW(plan_gemm(p, kA100, split, sm80), ValueError);
+  EXPECT_THROW(plan_kernels(p, kA100, split, sm80), ValueError);
 }
 
 TEST(GpuTargets, AnOldDriverIsToldWhichOneItTakes) {

@@ -49,7 +49,7 @@ TEST(GemmPlan, ANameThatIsNoKernelsIsRefused) {
 
 TEST(GemmPlan, SaysItsKernelsGridSumsAndWorkspace) {
   const KernelProblem deep{.n = 7168, .k = 18432, .m = 16};
-  const KernelPlan plan = plan_gemm(deep, kH200, true);
+  const KernelPlan plan = plan_kernels(deep, kH200, true);
   EXPECT_GT(plan.workspace_bytes, kStreamKFlagBytes);
   EXPECT_LE(plan.workspace_bytes, kStreamKFlagBytes + kStreamKSumBytes);
   const std::string text = describe(plan);
@@ -58,19 +58,20 @@ TEST(GemmPlan, SaysItsKernelsGridSumsAndWorkspace) {
   EXPECT_THAT(text, HasSubstr("K in 4 parts (interleaved within a block), added in order"));
   EXPECT_THAT(text, HasSubstr("the last 5 of 36 stages apart, added last"));
   EXPECT_THAT(text, HasSubstr(fmt::format("workspace: {} bytes", plan.workspace_bytes)));
-  EXPECT_EQ(plan_gemm(deep, kH200).workspace_bytes, 0);
+  EXPECT_EQ(plan_kernels(deep, kH200).workspace_bytes, 0);
   // Rows that would begin another round of tiles are a second product.
-  const KernelPlan two = plan_gemm({.n = 2112, .k = 7168, .m = 4096}, kH200);
+  const KernelPlan two = plan_kernels({.n = 2112, .k = 7168, .m = 4096}, kH200);
   ASSERT_GT(two.parts[1].rows, 0);
   EXPECT_THAT(describe(two), HasSubstr(fmt::format("{} rows: ", two.parts[0].rows)));
   EXPECT_THAT(describe(two), HasSubstr(fmt::format("\n{} rows: ", two.parts[1].rows)));
-  EXPECT_THAT(describe(plan_gemm({.n = 512, .k = 512, .m = 300, .batch_invariant = true}, kH200)),
-              HasSubstr("K in order\n"));
+  EXPECT_THAT(
+      describe(plan_kernels({.n = 512, .k = 512, .m = 300, .batch_invariant = true}, kH200)),
+      HasSubstr("K in order\n"));
 }
 
 TEST(GemmPlan, IsMadeOfTheKernelThatTheCallerNames) {
   const KernelProblem p{.n = 4096, .k = 7168, .m = 100};
-  const KernelPlan plan = plan_gemm(p, kH200, kernel_config("sm90_wgmma_m64n128k256"));
+  const KernelPlan plan = plan_kernels(p, kH200, kernel_config("sm90_wgmma_m64n128k256"));
   EXPECT_EQ(plan.parts[0].rows, 100);
   EXPECT_EQ(plan.parts[1].rows, 0);
   EXPECT_EQ(plan.parts[0].kernel, (KernelConfig{64, 128, 1}));
@@ -78,7 +79,7 @@ TEST(GemmPlan, IsMadeOfTheKernelThatTheCallerNames) {
 
 std::string refusal(const KernelProblem& problem, const KernelConfig& kernel) {
   try {
-    plan_gemm(problem, kH200, kernel);
+    plan_kernels(problem, kH200, kernel);
     return "";
   } catch (const ValueError& e) {
     return e.what();
@@ -149,16 +150,17 @@ TEST(GemmPlan, AnotherArchitectureIsARecordAndALine) {
   std::vector<const Architecture*> all(architectures().begin(), architectures().end());
   all.push_back(&sm70::kArchitecture);
   const Capability v100{.major = 7, .minor = 0, .multiprocessors = 80};
-  const KernelPlan plan = plan_gemm({.n = 100, .k = 64, .m = 3}, v100, false, all);
+  const KernelPlan plan = plan_kernels({.n = 100, .k = 64, .m = 3}, v100, false, all);
   EXPECT_EQ(plan.architecture, &sm70::kArchitecture);
   EXPECT_EQ(describe(plan), "3 rows: sm70_mma_m8n32k32, 4 blocks; K in order\nworkspace: 0 bytes");
   EXPECT_EQ(kernel_config("sm70_mma_m8n32k32_splitk2", all), (KernelConfig{8, 32, 2}));
   EXPECT_EQ(
-      plan_gemm({.n = 100, .k = 64, .m = 3}, v100, KernelConfig{8, 32, 2}, all).workspace_bytes, 1);
+      plan_kernels({.n = 100, .k = 64, .m = 3}, v100, KernelConfig{8, 32, 2}, all).workspace_bytes,
+      1);
   EXPECT_THROW(
-      plan_gemm({.n = 100, .k = 64, .m = 1, .routed = true}, v100, KernelConfig{8, 32}, all),
+      plan_kernels({.n = 100, .k = 64, .m = 1, .routed = true}, v100, KernelConfig{8, 32}, all),
       ValueError);
-  EXPECT_EQ(plan_gemm({.n = 4096, .k = 7168, .m = 3}, kH200, false, all).architecture->name,
+  EXPECT_EQ(plan_kernels({.n = 4096, .k = 7168, .m = 3}, kH200, false, all).architecture->name,
             "sm90");
   plan.architecture->launch(plan, {}, {});
   EXPECT_EQ(sm70::launches, 1);

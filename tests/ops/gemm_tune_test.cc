@@ -48,7 +48,7 @@ const KernelProblem kFew{.n = 4096, .k = 4096, .m = 16, .multiprocessors = kH200
 const std::string kFast = kernel_name(sm90_candidates(kFew).at(3));
 
 TEST(GemmTune, TakesTheFastestKernelThatWasMeasured) {
-  const KernelPlan chosen = plan_gemm(kFew, kH200);
+  const KernelPlan chosen = plan_kernels(kFew, kH200);
   FakeGpu gpu({{kFast, 40}});
   const std::vector<TunedPlan> plans = tune(chosen, kH200, 0, gpu.measure());
   ASSERT_GT(plans.size(), 12u);
@@ -72,7 +72,7 @@ TEST(GemmTune, TheModelsLikelyFastestComeFirst) {
   EXPECT_EQ(all[0], estimate_kernel(kFew));
   // What they are asked for is not more than a dozen tiles, and variants of three.
   FakeGpu gpu;
-  tune(plan_gemm(kFew, kH200), kH200, 0, gpu.measure());
+  tune(plan_kernels(kFew, kH200), kH200, 0, gpu.measure());
   std::set<std::string> tiles;
   for (const auto& [name, times] : gpu.asked()) {
     const KernelConfig kernel = kernel_config(name);
@@ -82,7 +82,7 @@ TEST(GemmTune, TheModelsLikelyFastestComeFirst) {
 }
 
 TEST(GemmTune, TheChosenKernelStaysUnlessAnotherIsClearlyFaster) {
-  const KernelPlan chosen = plan_gemm(kFew, kH200);
+  const KernelPlan chosen = plan_kernels(kFew, kH200);
   ASSERT_NE(parts_of(chosen)[0].kernel, kFast);
   for (const auto& [time, taken] : {std::pair(99.5, false), {98.5, true}}) {
     FakeGpu gpu({{kFast, time}});
@@ -93,7 +93,7 @@ TEST(GemmTune, TheChosenKernelStaysUnlessAnotherIsClearlyFaster) {
 }
 
 TEST(GemmTune, OneLuckyTimeIsNotEnough) {
-  const KernelPlan chosen = plan_gemm(kFew, kH200);
+  const KernelPlan chosen = plan_kernels(kFew, kH200);
   int asked = 0;
   const std::vector<TunedPlan> plans = tune(chosen, kH200, 0, [&](const KernelPlan& plan) {
     return parts_of(plan)[0].kernel == kFast && asked++ == 0 ? 10.0 : 100.0;
@@ -109,7 +109,7 @@ TEST(GemmTune, MeasuresOnlyWhatTheProblemAllows) {
       p.k = k;
       p.batch_invariant = invariant;
       FakeGpu gpu;
-      tune(plan_gemm(p, kH200), kH200, 0, gpu.measure());
+      tune(plan_kernels(p, kH200), kH200, 0, gpu.measure());
       for (const auto& [name, times] : gpu.asked()) {
         const KernelConfig kernel = kernel_config(name);
         EXPECT_EQ(why_impossible(p, kernel), "") << name;
@@ -119,7 +119,7 @@ TEST(GemmTune, MeasuresOnlyWhatTheProblemAllows) {
     }
   const KernelProblem routed{.n = 1536, .k = 2048, .m = 1, .groups = 8, .routed = true};
   FakeGpu gpu;
-  const std::vector<TunedPlan> plans = tune(plan_gemm(routed, kH200), kH200, 0, gpu.measure());
+  const std::vector<TunedPlan> plans = tune(plan_kernels(routed, kH200), kH200, 0, gpu.measure());
   EXPECT_THAT(plans, SizeIs(4));
   for (const auto& [name, times] : gpu.asked()) EXPECT_THAT(name, HasSubstr("sm90_routed_"));
 }
@@ -130,7 +130,7 @@ TEST(GemmTune, StreamKTakesAsMuchWorkspaceAsThereIs) {
     FakeGpu gpu;
     std::int64_t most = 0;
     bool stream_k = false;
-    for (const TunedPlan& p : tune(plan_gemm(deep, kH200), kH200, bytes, gpu.measure())) {
+    for (const TunedPlan& p : tune(plan_kernels(deep, kH200), kH200, bytes, gpu.measure())) {
       most = std::max(most, p.plan.workspace_bytes);
       stream_k |= p.plan.parts[0].kernel.stream_k_steps > 0;
     }
@@ -141,7 +141,7 @@ TEST(GemmTune, StreamKTakesAsMuchWorkspaceAsThereIs) {
 
 TEST(GemmTune, TwoPartsAreAPlanLikeAnyOther) {
   const KernelProblem p{.n = 2112, .k = 7168, .m = 4096};
-  const KernelPlan chosen = plan_gemm(p, kH200);
+  const KernelPlan chosen = plan_kernels(p, kH200);
   ASSERT_GT(chosen.parts[1].rows, 0);
   const std::vector<NamedPart> parts = parts_of(chosen);
   ASSERT_THAT(parts, SizeIs(2));
@@ -172,7 +172,7 @@ TEST(GemmTune, AnArchitectureThatNamesNoCandidatesHasAllItsKernelsMeasured) {
     Architecture unordered = architecture_of("sm80_mma_m64n256k64");
     unordered.candidates = nullptr;
     const Architecture* const sm80[] = {&unordered};
-    const KernelPlan chosen = plan_gemm(kFew, gpu, false, sm80);
+    const KernelPlan chosen = plan_kernels(kFew, gpu, false, sm80);
     std::set<std::string> names;
     const std::vector<TunedPlan> plans = tune(chosen, gpu, 0, [&](const KernelPlan& plan) {
       const std::string name = parts_of(plan)[0].kernel;
@@ -192,7 +192,7 @@ TEST(GemmTune, OfSm80TheLikelyFastestAreMeasuredAndThoseThatShareKWhereThereIsAW
   const Architecture* const sm80[] = {&architecture_of("sm80_mma_m64n256k64")};
   ASSERT_NE(sm80[0]->candidates, nullptr);
   for (const std::int64_t workspace : {0, 6 << 20}) {
-    const KernelPlan chosen = plan_gemm(kFew, kH200, workspace > 0, sm80);
+    const KernelPlan chosen = plan_kernels(kFew, kH200, workspace > 0, sm80);
     int measured = 0, shared = 0;
     tune(chosen, kH200, workspace, [&](const KernelPlan& plan) {
       ++measured;
@@ -216,7 +216,7 @@ class GemmTuner : public ::testing::Test {
   std::string plan(Tuner& tuner, const GemmDescription& d = few()) {
     const KernelProblem problem{.n = d.n, .k = d.k, .m = d.m, .batch_invariant = d.batch_invariant};
     const KernelPlan found = tuner.plan(
-        d, plan_gemm(problem, kH200), file_,
+        d, plan_kernels(problem, kH200), file_,
         [this](const GemmDescription&) {
           ++prepared_;
           return gpu_.measure();
@@ -277,7 +277,7 @@ TEST_F(GemmTuner, AnotherGpuDriverLibraryOrProductIsMeasuredForItself) {
   // Kernels of another architecture, where that is asked for.
   const Architecture* const sm80[] = {&architecture_of("sm80_mma_m64n256k64")};
   const KernelPlan old = again.plan(
-      few(), plan_gemm(kFew, kH200, false, sm80), file_,
+      few(), plan_kernels(kFew, kH200, false, sm80), file_,
       [&](const GemmDescription&) { return [](const KernelPlan&) { return 1.0; }; }, how_);
   EXPECT_EQ(old.architecture, sm80[0]);
   EXPECT_EQ(how_, "tuned now");
@@ -321,7 +321,7 @@ TEST_F(GemmTuner, WhatAFileHoldsIsCheckedAsAKernelByNameIs) {
 TEST_F(GemmTuner, TuningMeasuresAgainAndSaysAll) {
   Tuner first = tuner();
   plan(first);
-  const KernelPlan chosen = plan_gemm(kFew, kH200);
+  const KernelPlan chosen = plan_kernels(kFew, kH200);
   const GemmTuning tuning = first.tune(few(), chosen, file_, [&](const GemmDescription&) {
     ++prepared_;
     return gpu_.measure();

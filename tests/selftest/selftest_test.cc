@@ -190,7 +190,7 @@ constexpr GemmBackendEntry kEntry{[](Device d) { return d.type == DeviceType::cp
 }  // namespace off_by_a_bit
 
 TEST(Selftest, FindsAProductThatIsOffByABit) {
-  off_by_a_bit::table = host::gemm_backend();
+  off_by_a_bit::table = host::cpu_gemm_backend();
   off_by_a_bit::table.run = [](const GemmCall& call) {
     host::run(call);
     const MatrixSpan& out = std::get<MatrixSpan>(call.arguments.out);
@@ -204,7 +204,7 @@ TEST(Selftest, FindsAProductThatIsOffByABit) {
 }
 
 TEST(Selftest, FindsAProductWithTheWeightsOfAnotherGroup) {
-  off_by_a_bit::table = host::gemm_backend();
+  off_by_a_bit::table = host::cpu_gemm_backend();
   off_by_a_bit::table.run = [](const GemmCall& call) {
     GemmArguments arguments = call.arguments;
     std::vector<std::int32_t> ends(arguments.row_ends.begin(), arguments.row_ends.end());

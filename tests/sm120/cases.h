@@ -187,9 +187,9 @@ struct OmmaOperands {
 
 /// What a kernel is told but where its results go.
 template <class Machine>
-cuda::GemmArguments arguments_of(const OmmaOperands& o, Machine& machine) {
+cuda::KernelArguments arguments_of(const OmmaOperands& o, Machine& machine) {
   const OmmaCase& c = o.c;
-  cuda::GemmArguments p;
+  cuda::KernelArguments p;
   p.weights = machine.put(o.weights);
   p.n_tiles = (c.n + 63) / 64;
   p.chunks = c.k / 64;
@@ -221,10 +221,10 @@ cuda::GemmArguments arguments_of(const OmmaOperands& o, Machine& machine) {
 }
 
 /// Runs a kernel: out, with a row more that nobody may touch. `change`: of its arguments.
-template <class Config, class Machine, class Change = void (*)(cuda::GemmArguments&)>
+template <class Config, class Machine, class Change = void (*)(cuda::KernelArguments&)>
 std::vector<std::uint8_t> output_of(
     const OmmaOperands& o, int columns, Machine& machine,
-    const Change& change = [](cuda::GemmArguments&) {}) {
+    const Change& change = [](cuda::KernelArguments&) {}) {
   const OmmaCase& c = o.c;
   const std::size_t size = c.out == DType::f32 ? 4 : 2;
   std::vector<std::uint8_t> out(static_cast<std::size_t>((c.rows + 1) * columns) * size, 0xAA);
@@ -245,7 +245,7 @@ std::vector<std::uint8_t> output_of(
       .layout = c.layout,
       .rows = c.x_rows(),
       .blocks = o.blocks()};
-  cuda::GemmArguments p = arguments_of(o, machine);
+  cuda::KernelArguments p = arguments_of(o, machine);
   std::uint8_t* const to = machine.put(out);
   p.out = to;
   p.out_stride = columns;

@@ -21,7 +21,7 @@ void expect_quantized(const cuda::KernelEntry& kernel, Machine&& machine) {
   std::vector<std::uint8_t> scales((kRows + 1) * kScales, 0xAA);
   const GlobalScale global{.multiplier = 0.25f, .divisor = 4.0f};
   const std::uint8_t *to_codes = nullptr, *to_scales = nullptr;
-  output_of<Config>(operands, kOutputs, machine, [&](cuda::GemmArguments& p) {
+  output_of<Config>(operands, kOutputs, machine, [&](cuda::KernelArguments& p) {
     to_codes = p.codes = machine.put(codes);
     to_scales = p.scales = machine.put(scales);
     p.out_globals.value = global;

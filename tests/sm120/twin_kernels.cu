@@ -34,7 +34,7 @@ class Gpu {
         << cudaGetErrorString(cudaGetLastError());
   }
   template <class Config>
-  void run(const QuantizedX& x, const GemmArguments& p, int blocks, bool) {
+  void run(const QuantizedX& x, const KernelArguments& p, int blocks, bool) {
     EXPECT_CUDA(cudaFuncSetAttribute(omma_gemm_kernel<Config>,
                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
                                      Config::kSharedBytes));

@@ -64,7 +64,7 @@ KernelPlan choose(const GemmDescription& d, const Capability& capability) {
   const KernelProblem problem = problem_of(d);
   if (!d.kernel.empty()) {
     const Architecture* const named[] = {&architecture_of(d.kernel)};
-    KernelPlan plan = plan_gemm(problem, capability, kernel_config(d.kernel), named);
+    KernelPlan plan = plan_kernels(problem, capability, kernel_config(d.kernel), named);
     require<ValueError>(plan.workspace_bytes <= d.max_workspace_bytes,
                         "plan_gemm: kernel = '{}' needs {} bytes for its sums, max_workspace_bytes "
                         "= {} must be enough",
@@ -72,10 +72,10 @@ KernelPlan choose(const GemmDescription& d, const Capability& capability) {
     return plan;
   }
   if (d.max_workspace_bytes > 0) {
-    KernelPlan plan = plan_gemm(problem, capability, true, usable_architectures());
+    KernelPlan plan = plan_kernels(problem, capability, true, usable_architectures());
     if (plan.workspace_bytes <= d.max_workspace_bytes) return plan;
   }
-  return plan_gemm(problem, capability, false, usable_architectures());
+  return plan_kernels(problem, capability, false, usable_architectures());
 }
 
 Capability capability_of(Device device) {
@@ -104,7 +104,7 @@ Tuner& tuner_of(Device device) {
 }
 Tuner::Prepare measuring_on(Device device) {
   return [device](const GemmDescription& d) {
-    return prepare_measuring(d, device, cuda::gemm_backend(device));
+    return prepare_measuring(d, device, cuda::gpu_gemm_backend(device));
   };
 }
 std::filesystem::path tune_file() { return tune_file_path(std::getenv); }
@@ -203,7 +203,7 @@ const Fp4Instruction* fp4_instruction(Device device) {
 
 }  // namespace
 
-const GemmBackend& gemm_backend(Device device) {
+const GemmBackend& gpu_gemm_backend(Device device) {
   const std::string reason = why_unavailable(device);
   require<UnsupportedError>(reason.empty(), ErrorCode::device_unavailable, "device = cuda:{}: {}",
                             device.index, reason);

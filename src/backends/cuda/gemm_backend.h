@@ -6,6 +6,6 @@ namespace nvfp4::cuda {
 
 /// Returns the GEMM and mixture-of-experts operations of a GPU. Throws UnsupportedError with the
 /// reason if nothing can run on `device`.
-const GemmBackend& gemm_backend(Device device);
+const GemmBackend& gpu_gemm_backend(Device device);
 
 }  // namespace nvfp4::cuda

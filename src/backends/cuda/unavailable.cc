@@ -31,7 +31,7 @@ void synchronize(Device device, Stream) {
 GpuLimits gpu_limits(Device device) { refuse(device); }
 
 const DeviceBackend& device_backend(Device device) { refuse(device); }
-const GemmBackend& cuda::gemm_backend(Device device) { refuse(device); }
+const GemmBackend& cuda::gpu_gemm_backend(Device device) { refuse(device); }
 void* device_allocate(Device device, std::int64_t) { refuse(device); }
 void device_free(Device, void*) noexcept {}
 void device_copy(Device to_device, void*, std::int64_t, Device from_device, const void*,

@@ -175,7 +175,7 @@ void run(const GemmCall& call) {
                call.plan.description.batch_invariant);
 }
 
-const GemmBackend& gemm_backend() {
+const GemmBackend& cpu_gemm_backend() {
   static constexpr GemmBackend kBackend{.name = "cpu",
                                         .fuses_swiglu = false,
                                         .pack = pack,

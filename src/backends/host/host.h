@@ -5,12 +5,12 @@
 /// GEMM and mixtures of experts on the CPU, with the kernels of any Backend.
 namespace nvfp4::host {
 
-const GemmBackend& gemm_backend();
+const GemmBackend& cpu_gemm_backend();
 
 /// Returns an id of a routing. An unsigned id above 2^63 becomes negative.
 std::int64_t id_at(const Routing& routing, std::int64_t token, std::int64_t choice);
 
-// The functions of gemm_backend(), each in the file of its name.
+// The functions of cpu_gemm_backend(), each in the file of its name.
 void pack(const PackJob& job);
 void unpack(const UnpackJob& job);
 void plan(GemmPlan::Impl& plan);

@@ -16,7 +16,7 @@ namespace nvfp4::cuda {
 inline constexpr std::uint64_t kEvictNormal = 0x1000000000000000;
 inline constexpr std::uint64_t kEvictFirst = 0x12F0000000000000;
 
-struct GemmArguments {
+struct KernelArguments {
   // W: [groups][n_tiles][chunks] tiles of fragments_64x64
   const std::uint8_t* weights = nullptr;
   std::int64_t group_bytes = 0;

@@ -11,7 +11,7 @@ namespace nvfp4::cuda {
 
 /// Starts copies of all factors and biases of a tile, so that its end does not wait for them.
 template <class Config, class State>
-__device__ __forceinline__ void prefetch_epilogue_factors(const GemmArguments& p,
+__device__ __forceinline__ void prefetch_epilogue_factors(const KernelArguments& p,
                                                           const WorkTile& work, State& state) {
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < Config::kTileN) {
@@ -33,7 +33,7 @@ __device__ __forceinline__ void prefetch_epilogue_factors(const GemmArguments& p
 
 /// Returns the combination for row `row` of the tile.
 template <class State>
-__device__ __forceinline__ LinearCombination combination_of(const GemmArguments& p,
+__device__ __forceinline__ LinearCombination combination_of(const KernelArguments& p,
                                                             const State& state, int row) {
   return {p, p.alpha == nullptr ? 1.0f : state.alpha, state.w_global[row],
           p.bias == nullptr ? 0.0f : state.bias[row]};

@@ -16,10 +16,10 @@ struct LinearCombination {
   float factor, bias;
 
   LinearCombination() = default;
-  __device__ __forceinline__ LinearCombination(const GemmArguments& p, float alpha, float w_global,
-                                               float bias)
+  __device__ __forceinline__ LinearCombination(const KernelArguments& p, float alpha,
+                                               float w_global, float bias)
       : factor(kFragmentUnit * p.factor * alpha * w_global), bias(bias) {}
-  __device__ __forceinline__ LinearCombination(const GemmArguments& p, int group, int row)
+  __device__ __forceinline__ LinearCombination(const KernelArguments& p, int group, int row)
       : LinearCombination(p, p.alpha == nullptr ? 1.0f : __ldg(p.alpha + group),
                           __ldg(p.w_global + (p.w_global_per_row ? row_of(p, group, row) : group)),
                           p.bias == nullptr ? 0.0f : __ldg(p.bias + row_of(p, group, row))) {}
@@ -28,14 +28,14 @@ struct LinearCombination {
   }
 
  private:
-  __device__ __forceinline__ static std::int64_t row_of(const GemmArguments& p, int group,
+  __device__ __forceinline__ static std::int64_t row_of(const KernelArguments& p, int group,
                                                         int row) {
     return static_cast<std::int64_t>(group) * p.n + row;
   }
 };
 
 /// Returns the global scale of a row of x.
-__device__ __forceinline__ float x_global_of(const GemmArguments& p, int token) {
+__device__ __forceinline__ float x_global_of(const KernelArguments& p, int token) {
   return p.x_global == nullptr ? 1.0f : __ldg(p.x_global + (p.x_global_per_row ? token : 0));
 }
 
@@ -50,14 +50,14 @@ __device__ __forceinline__ std::uint32_t pack_f16(float low, float high) {
 
 /// Fills in the combinations of four adjacent rows. Rows beyond n repeat the last one; their
 /// results are unused.
-__device__ __forceinline__ void combinations_of_four(const GemmArguments& p, int group, int row,
+__device__ __forceinline__ void combinations_of_four(const KernelArguments& p, int group, int row,
                                                      LinearCombination (&finish)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) finish[i] = LinearCombination(p, group, min(row + i, p.n - 1));
 }
 
 /// Rounds and stores the first `count` of four values at element `at` of out. `all`: count is 4.
-__device__ __forceinline__ void store_values_of_four(const GemmArguments& p, std::int64_t at,
+__device__ __forceinline__ void store_values_of_four(const KernelArguments& p, std::int64_t at,
                                                      const float (&v)[4], bool all, int count) {
   if (p.wide_stores && all) {
     if (p.out_type == DType::f32)
@@ -82,8 +82,8 @@ __device__ __forceinline__ void store_values_of_four(const GemmArguments& p, std
 }
 
 /// Finishes and stores the sums of four adjacent rows of W for one row of x.
-__device__ __forceinline__ void store_four(const GemmArguments& p, const WorkTile& work, int token,
-                                           int row, float4 sum,
+__device__ __forceinline__ void store_four(const KernelArguments& p, const WorkTile& work,
+                                           int token, int row, float4 sum,
                                            const LinearCombination (&finish)[4]) {
   const float x = x_global_of(p, token);
   float v[4] = {sum.x, sum.y, sum.z, sum.w};

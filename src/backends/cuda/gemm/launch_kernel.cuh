@@ -25,7 +25,7 @@ void prepare() {
 
 /// Launches the kernel with its tensor maps, then p.
 template <class Config, auto* kernel, class... Maps>
-void launch_kernel(const GemmArguments& p, int blocks, int shared_bytes, cudaStream_t stream,
+void launch_kernel(const KernelArguments& p, int blocks, int shared_bytes, cudaStream_t stream,
                    const Maps&... maps) {
   prepare<Config, kernel>();
   cudaLaunchConfig_t config = {};

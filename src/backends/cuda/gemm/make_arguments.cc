@@ -14,7 +14,7 @@ bool is_wide(const MatrixSpan& out, std::int64_t group_cols) {
 }
 
 /// Sets the output of SwiGLU.
-void set_swiglu(const FragmentGemmJob& job, GemmArguments& p) {
+void set_swiglu(const FragmentGemmJob& job, KernelArguments& p) {
   p.limit = job.limit;
   p.interleave = job.w->gate_up()->interleave;
   if (job.quantized.codes == nullptr) return;
@@ -30,12 +30,12 @@ void set_swiglu(const FragmentGemmJob& job, GemmArguments& p) {
 
 }  // namespace
 
-GemmArguments arguments_of(const FragmentGemmJob& job) {
+KernelArguments arguments_of(const FragmentGemmJob& job) {
   const PackedStorage& w = *job.w;
   const MatrixView& x = job.x;
   const bool grouped = job.ends != nullptr, routed = job.routing != nullptr;
   const std::int64_t out_rows = routed ? job.routing->rows * job.routing->top_k : x.rows;
-  GemmArguments p;
+  KernelArguments p;
   p.weights = w.data();
   p.group_bytes = w.group_bytes();
   p.n_tiles = static_cast<int>(w.row_tiles());

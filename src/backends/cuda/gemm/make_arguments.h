@@ -6,6 +6,6 @@
 namespace nvfp4::cuda {
 
 /// Returns the kernel arguments that all parts of a GEMM share.
-GemmArguments arguments_of(const FragmentGemmJob& job);
+KernelArguments arguments_of(const FragmentGemmJob& job);
 
 }  // namespace nvfp4::cuda

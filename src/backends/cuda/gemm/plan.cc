@@ -145,8 +145,8 @@ std::span<const Architecture* const> architectures_named(std::string_view name) 
       fmt::format("NVFP4_GEMM_ARCHITECTURE = \"{}\" names no architecture: {}", name, names));
 }
 
-KernelPlan plan_gemm(const KernelProblem& problem, const Capability& capability, bool stream_k,
-                     std::span<const Architecture* const> among) {
+KernelPlan plan_kernels(const KernelProblem& problem, const Capability& capability, bool stream_k,
+                        std::span<const Architecture* const> among) {
   KernelPlan plan{.problem = problem};
   plan.problem.multiprocessors = capability.multiprocessors;
   plan.problem.stream_k = stream_k;
@@ -156,8 +156,8 @@ KernelPlan plan_gemm(const KernelProblem& problem, const Capability& capability,
   return plan;
 }
 
-KernelPlan plan_gemm(const KernelProblem& problem, const Capability& capability,
-                     const KernelConfig& kernel, std::span<const Architecture* const> among) {
+KernelPlan plan_kernels(const KernelProblem& problem, const Capability& capability,
+                        const KernelConfig& kernel, std::span<const Architecture* const> among) {
   KernelPlan plan{.architecture = &find_architecture(problem, capability, among),
                   .problem = problem};
   plan.problem.multiprocessors = capability.multiprocessors;

@@ -34,14 +34,14 @@ std::span<const Architecture* const> architectures_named(std::string_view name);
 
 /// Returns a plan with the fastest kernels according to a cost model. With `stream_k` the plan may
 /// need a workspace.
-KernelPlan plan_gemm(const KernelProblem& problem, const Capability& capability,
-                     bool stream_k = false,
-                     std::span<const Architecture* const> among = architectures());
+KernelPlan plan_kernels(const KernelProblem& problem, const Capability& capability,
+                        bool stream_k = false,
+                        std::span<const Architecture* const> among = architectures());
 /// Returns a plan with the caller's kernel. Throws ValueError with the rule that the kernel
 /// violates.
-KernelPlan plan_gemm(const KernelProblem& problem, const Capability& capability,
-                     const KernelConfig& kernel,
-                     std::span<const Architecture* const> among = architectures());
+KernelPlan plan_kernels(const KernelProblem& problem, const Capability& capability,
+                        const KernelConfig& kernel,
+                        std::span<const Architecture* const> among = architectures());
 
 /// Returns the offset of staged operands in a call's workspace. Flags and sums are before them.
 std::int64_t staging_offset(const KernelPlan& plan);

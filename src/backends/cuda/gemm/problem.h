@@ -15,7 +15,7 @@ struct KernelProblem {
   bool grouped = false;
   /// True if a routing names the group of each of `groups` rows of out; m is 1 then.
   bool routed = false;
-  int multiprocessors = 0;  ///< plan_gemm() copies it from the capability
+  int multiprocessors = 0;  ///< plan_kernels() copies it from the capability
   bool batch_invariant = false;
   bool swiglu = false;
   bool stream_k = false;     ///< a workspace for stream-K exists

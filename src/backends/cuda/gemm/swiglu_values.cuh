@@ -16,21 +16,21 @@ struct SwigluCombination {
 
   SwigluCombination() = default;
   /// `packed` is the packed row of gate.
-  __device__ __forceinline__ SwigluCombination(const GemmArguments& p, int group, int packed) {
+  __device__ __forceinline__ SwigluCombination(const KernelArguments& p, int group, int packed) {
     const auto row = [&](int of) {
       return static_cast<int>(gate_up_row(min(of, p.n - 1), p.n / 2, p.interleave));
     };
     gate = LinearCombination(p, group, row(packed));
     up = LinearCombination(p, group, row(packed + 8));
   }
-  __device__ __forceinline__ float operator()(const GemmArguments& p, float gate_sum, float up_sum,
-                                              float x_global) const {
+  __device__ __forceinline__ float operator()(const KernelArguments& p, float gate_sum,
+                                              float up_sum, float x_global) const {
     return swiglu_one(gate(gate_sum, x_global), up(up_sum, x_global), p.limit);
   }
 };
 
 /// Quantizes a block of 16 outputs of a row of x.
-__device__ __forceinline__ void quantize_block(const GemmArguments& p, int token, int column,
+__device__ __forceinline__ void quantize_block(const KernelArguments& p, int token, int column,
                                                const float (&v)[16]) {
   const BlockMaximum maximum = maximum_of(v);
   const Encoder encoder(p.out_globals.of(token).divisor);
@@ -42,13 +42,13 @@ __device__ __forceinline__ void quantize_block(const GemmArguments& p, int token
 }
 
 /// Stores four adjacent outputs of a row of x.
-__device__ __forceinline__ void store_outputs(const GemmArguments& p, int token, int column,
+__device__ __forceinline__ void store_outputs(const KernelArguments& p, int token, int column,
                                               const float (&v)[4]) {
   store_values_of_four(p, token * p.out_stride + column, v, true, 4);
 }
 /// Stores or quantizes four adjacent outputs; those outside are skipped. All lanes of a warp must
 /// call it: with some of them the compiler would treat the following code as divergent.
-__device__ __forceinline__ void finish_outputs(const GemmArguments& p, int token, int column,
+__device__ __forceinline__ void finish_outputs(const KernelArguments& p, int token, int column,
                                                const float (&v)[4], bool inside) {
   if (p.codes == nullptr) {
     if (inside) store_outputs(p, token, column, v);

@@ -14,7 +14,7 @@ struct TileSchedulerState {
   int warp_sums[8];
 };
 
-__device__ __forceinline__ int log2_split_k(const GemmArguments& p) {
+__device__ __forceinline__ int log2_split_k(const KernelArguments& p) {
   return 31 - __clz(p.split_k);
 }
 
@@ -24,7 +24,7 @@ struct WorkTile {
 };
 
 /// Reports whether this is one of the first blocks of the grid, which do stream-K.
-__device__ __forceinline__ bool is_stream_k_block(const GemmArguments& p) {
+__device__ __forceinline__ bool is_stream_k_block(const KernelArguments& p) {
   return static_cast<int>(blockIdx.x) < p.stream_k_blocks;
 }
 
@@ -35,7 +35,7 @@ class TileScheduler {
  public:
   /// With stream-K a block keeps its tile. A stream-K block visits the tiles of the blocks from
   /// which it takes slices.
-  __device__ TileScheduler(const GemmArguments& p, TileSchedulerState& state)
+  __device__ TileScheduler(const KernelArguments& p, TileSchedulerState& state)
       : p_(p),
         state_(state),
         n_tiles_((p.n + Config::kTileN - 1) / Config::kTileN),
@@ -161,7 +161,7 @@ class TileScheduler {
     return max(0, min(start, p_.m_end));
   }
 
-  const GemmArguments& p_;
+  const KernelArguments& p_;
   TileSchedulerState& state_;
   int n_tiles_, tile_, step_;
   int tiles_ = 0;

@@ -97,7 +97,7 @@ class Search {
   bool add(const KernelConfig& kernel) {
     if (!architecture_.why_impossible(problem_, kernel).empty()) return false;
     const Architecture* const only[] = {&architecture_};
-    const KernelPlan plan = plan_gemm(problem_, capability_, kernel, only);
+    const KernelPlan plan = plan_kernels(problem_, capability_, kernel, only);
     return plan.workspace_bytes <= max_workspace_bytes_ && add(plan, false);
   }
 
@@ -158,7 +158,7 @@ KernelPlan plan_of_parts(const KernelProblem& problem, const Capability& capabil
     KernelProblem of_part = problem;
     of_part.m = parts[i].rows;
     const KernelConfig kernel = kernel_config(parts[i].kernel, only);
-    const KernelPlan one = plan_gemm(of_part, capability, kernel, only);
+    const KernelPlan one = plan_kernels(of_part, capability, kernel, only);
     const bool stream_k = one.problem.stream_k || plan.problem.stream_k;
     plan.architecture = one.architecture;
     plan.problem = one.problem;

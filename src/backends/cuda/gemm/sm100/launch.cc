@@ -16,7 +16,7 @@ bool is_aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16
 
 /// Reports whether the library can write out itself: one factor for a whole group, and aligned
 /// rows.
-bool writes_out(const GemmArguments& p) {
+bool writes_out(const KernelArguments& p) {
   const std::int64_t sixteen = 16 / dtype_size(p.out_type);
   return p.bias == nullptr && !p.w_global_per_row &&
          (p.x_global == nullptr || !p.x_global_per_row) && is_aligned(p.out) &&
@@ -38,7 +38,7 @@ void launch(const KernelPlan&, const FragmentGemmJob& job, std::span<std::byte>)
   if (rows == 0) return;
   require<ShapeError>(is_aligned(x.codes), "gemm: x.codes = {}, must be aligned to 16 bytes",
                       static_cast<const void*>(x.codes));
-  GemmArguments p = arguments_of(job);
+  KernelArguments p = arguments_of(job);
   p.factor /= kFragmentUnit;  // these sums have unit 1
   auto* const staging = reinterpret_cast<std::uint8_t*>(job.staging.data());
   const Staging at = staging_of(rows, n, k);

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads)
 
 /// Applies the epilogue. A thread has four columns of a row.
 __global__ void __launch_bounds__(kThreads)
-    finish_kernel(const __grid_constant__ GemmArguments p, int group, const float* sums) {
+    finish_kernel(const __grid_constant__ KernelArguments p, int group, const float* sums) {
   const std::int64_t quads = p.n / 4;
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= p.m_total * quads) return;
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads)
   store_values_of_four(p, row * p.out_stride + group * p.out_group_cols + column, v, true, 4);
 }
 
-__global__ void factors_kernel(const __grid_constant__ GemmArguments p, int group, float* to) {
+__global__ void factors_kernel(const __grid_constant__ KernelArguments p, int group, float* to) {
   to[0] = LinearCombination(p, group, 0).factor * x_global_of(p, 0);
   to[1] = 0;
 }
@@ -62,12 +62,12 @@ void tile_scales(const QuantizedView& x, std::int64_t first, std::int64_t blocks
   check(cudaGetLastError(), "gemm: scales of x");
 }
 
-void set_factors(const GemmArguments& p, int group, float* to, cudaStream_t stream) {
+void set_factors(const KernelArguments& p, int group, float* to, cudaStream_t stream) {
   factors_kernel<<<1, 1, 0, stream>>>(p, group, to);
   check(cudaGetLastError(), "gemm: factors");
 }
 
-void finish(const GemmArguments& p, int group, const float* sums, cudaStream_t stream) {
+void finish(const KernelArguments& p, int group, const float* sums, cudaStream_t stream) {
   finish_kernel<<<blocks_for(std::int64_t{p.m_total} * (p.n / 4)), kThreads, 0, stream>>>(p, group,
                                                                                           sums);
   check(cudaGetLastError(), "gemm: factors and bias");

@@ -14,10 +14,10 @@ void tile_scales(const QuantizedView& x, std::int64_t first, std::int64_t blocks
 
 /// Stores the product of all factors of a group in to[0], and 0 in to[1]. No factor may differ
 /// between rows.
-void set_factors(const GemmArguments& p, int group, float* to, cudaStream_t stream);
+void set_factors(const KernelArguments& p, int group, float* to, cudaStream_t stream);
 
 /// Applies factors and bias to sums[m, n] of a group and stores its columns of out. n % 4 must be
 /// 0.
-void finish(const GemmArguments& p, int group, const float* sums, cudaStream_t stream);
+void finish(const KernelArguments& p, int group, const float* sums, cudaStream_t stream);
 
 }  // namespace nvfp4::cuda::sm100

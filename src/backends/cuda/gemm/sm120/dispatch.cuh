@@ -10,7 +10,7 @@ namespace nvfp4::cuda::sm120 {
 
 /// Launches the kernel if it is entry kIndex of the list. Returns whether it is.
 template <class Product, bool kSwiglu, int kIndex>
-bool launch_if(int index, const QuantizedX& x, const GemmArguments& p, int blocks,
+bool launch_if(int index, const QuantizedX& x, const KernelArguments& p, int blocks,
                cudaStream_t stream) {
   if (index != kIndex) return false;
   using Config = OmmaConfig<kIndex, kSwiglu, Product>;
@@ -20,7 +20,7 @@ bool launch_if(int index, const QuantizedX& x, const GemmArguments& p, int block
 
 /// Instantiates and launches the kernels of the list.
 template <class Product, bool kSwiglu>
-void dispatch(const KernelConfig& kernel, const QuantizedX& x, const GemmArguments& p, int blocks,
+void dispatch(const KernelConfig& kernel, const QuantizedX& x, const KernelArguments& p, int blocks,
               cudaStream_t stream) {
   const auto any = [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
     return (launch_if<Product, kSwiglu, static_cast<int>(kIndex)>(index_of(kernel), x, p, blocks,

@@ -3,7 +3,7 @@
 
 namespace nvfp4::cuda::sm120 {
 
-void gemm(const KernelConfig& kernel, const QuantizedX& x, const GemmArguments& p, int blocks,
+void gemm(const KernelConfig& kernel, const QuantizedX& x, const KernelArguments& p, int blocks,
           cudaStream_t stream) {
   dispatch<Omma, false>(kernel, x, p, blocks, stream);
 }

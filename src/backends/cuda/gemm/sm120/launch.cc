@@ -41,7 +41,7 @@ QuantizedX quantized_x_of(const QuantizedView& x) {
 void launch_by(Launcher* launcher, const KernelPlan& plan, const FragmentGemmJob& job,
                std::span<std::byte> workspace) {
   const QuantizedX x = quantized_x_of(*job.quantized_x);
-  GemmArguments p = arguments_of(job);
+  KernelArguments p = arguments_of(job);
   p.factor /= kFragmentUnit;  // these sums have unit 1
   const int blocks = sm80::set_grid(p, plan, job, workspace);
   if (blocks > 0) launcher(plan.parts[0].kernel, x, p, blocks, stream_of(job.stream));

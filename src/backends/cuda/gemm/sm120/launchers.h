@@ -9,7 +9,7 @@
 /// The launch functions. Each is in the .cu file of its name.
 namespace nvfp4::cuda::sm120 {
 
-using Launcher = void(const KernelConfig& kernel, const QuantizedX& x, const GemmArguments& p,
+using Launcher = void(const KernelConfig& kernel, const QuantizedX& x, const KernelArguments& p,
                       int blocks, cudaStream_t stream);
 
 /// The kernels with the instruction, without and with a SwiGLU epilogue, then those with its twin.

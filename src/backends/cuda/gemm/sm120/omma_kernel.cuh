@@ -10,7 +10,7 @@ namespace nvfp4::cuda::sm120 {
 
 /// Multiplies the block's part of K. After `settle` the previous kernel's writes are visible.
 template <class Config, class Settle>
-__device__ __forceinline__ void mainloop(const QuantizedX& x, const GemmArguments& p,
+__device__ __forceinline__ void mainloop(const QuantizedX& x, const KernelArguments& p,
                                          const WorkTile& work, int x_row,
                                          typename Config::State& state, std::uint32_t ring,
                                          const sm80::WarpPlace<Config>& at, sm80::Sums<Config>& d,
@@ -57,7 +57,7 @@ __device__ __forceinline__ void mainloop(const QuantizedX& x, const GemmArgument
 
 /// Computes the tile of a block. `memory` is shared memory of Config::kSharedBytes.
 template <class Config>
-__device__ __forceinline__ void multiply_tile(const QuantizedX& x, const GemmArguments& p,
+__device__ __forceinline__ void multiply_tile(const QuantizedX& x, const KernelArguments& p,
                                               std::uint8_t* memory) {
   auto& state = *reinterpret_cast<typename Config::State*>(memory + Config::kStateOffset);
   const bool waits_first = sm80::waits_for_tile<Config>(p);
@@ -79,7 +79,7 @@ __device__ __forceinline__ void multiply_tile(const QuantizedX& x, const GemmArg
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
     omma_gemm_kernel(const __grid_constant__ QuantizedX x,
-                     const __grid_constant__ GemmArguments p) {
+                     const __grid_constant__ KernelArguments p) {
   extern __shared__ __align__(128) std::uint8_t memory[];
   multiply_tile<Config>(x, p, memory);
 }

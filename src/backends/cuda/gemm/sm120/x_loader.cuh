@@ -27,7 +27,7 @@ class XLoader {
   static_assert(kCodeRows % 8 == 0);
 
  public:
-  __device__ __forceinline__ XLoader(const QuantizedX& x, const GemmArguments& p,
+  __device__ __forceinline__ XLoader(const QuantizedX& x, const KernelArguments& p,
                                      const WorkTile& work, int row,
                                      const sm80::KSlice<Config>& slice, int part)
       : row_bytes_(x.row_bytes),

@@ -9,7 +9,7 @@ namespace nvfp4::cuda::sm80 {
 
 /// Launches the kernel if it is entry kIndex of the list. Returns whether it is.
 template <DType kType, bool kSwiglu, int kIndex>
-bool launch_if(int index, const GemmArguments& p, int blocks, cudaStream_t stream) {
+bool launch_if(int index, const KernelArguments& p, int blocks, cudaStream_t stream) {
   if constexpr (kSwiglu && kKernels[kIndex].n < 32) {  // see why_impossible()
     return false;
   } else {
@@ -22,7 +22,8 @@ bool launch_if(int index, const GemmArguments& p, int blocks, cudaStream_t strea
 
 /// Instantiates and launches the kernels of the list.
 template <DType kType, bool kSwiglu>
-void dispatch(const KernelConfig& kernel, const GemmArguments& p, int blocks, cudaStream_t stream) {
+void dispatch(const KernelConfig& kernel, const KernelArguments& p, int blocks,
+              cudaStream_t stream) {
   const auto any = [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
     return (
         launch_if<kType, kSwiglu, static_cast<int>(kIndex)>(index_of(kernel), p, blocks, stream) ||

@@ -57,7 +57,7 @@ struct SumOfParts {
 
 /// Returns the combination of a row of W of the tile.
 template <class Config>
-__device__ __forceinline__ LinearCombination factors_of(const GemmArguments& p,
+__device__ __forceinline__ LinearCombination factors_of(const KernelArguments& p,
                                                         const WorkTile& work,
                                                         const typename Config::State& state,
                                                         int row) {
@@ -68,7 +68,7 @@ __device__ __forceinline__ LinearCombination factors_of(const GemmArguments& p,
 }
 /// Returns the global scale of row t of x of the tile, which is row `x_row` of x.
 template <class Config>
-__device__ __forceinline__ float x_factor_of(const GemmArguments& p,
+__device__ __forceinline__ float x_factor_of(const KernelArguments& p,
                                              const typename Config::State& state, int t,
                                              int x_row) {
   if constexpr (Config::kBringsFactors) return p.x_global == nullptr ? 1.0f : state.x_global[t];
@@ -77,8 +77,8 @@ __device__ __forceinline__ float x_factor_of(const GemmArguments& p,
 
 /// Finishes `rows` rows of x of the tile from `first` on. `x_row` is the tile's first row in x.
 template <class Config, class Sum>
-__device__ __forceinline__ void finish_rows(const GemmArguments& p, const WorkTile& work, int x_row,
-                                            int first, int rows,
+__device__ __forceinline__ void finish_rows(const KernelArguments& p, const WorkTile& work,
+                                            int x_row, int first, int rows,
                                             const typename Config::State& state,
                                             const Sum& sum_of) {
   constexpr int kAcross = Config::kTileN / 4;  // threads along a row of out
@@ -105,7 +105,7 @@ __device__ __forceinline__ void finish_rows(const GemmArguments& p, const WorkTi
 }
 
 template <class Config, class Sum>
-__device__ __forceinline__ void finish_rows_swiglu(const GemmArguments& p, const WorkTile& work,
+__device__ __forceinline__ void finish_rows_swiglu(const KernelArguments& p, const WorkTile& work,
                                                    int x_row, int first, int rows,
                                                    const typename Config::State& state,
                                                    const Sum& sum_of) {
@@ -142,7 +142,7 @@ __device__ __forceinline__ void finish_rows_swiglu(const GemmArguments& p, const
 
 /// Stores the block's sums in the workspace.
 template <class Config, class Sum>
-__device__ __forceinline__ void store_partials(const GemmArguments& p, const WorkTile& work,
+__device__ __forceinline__ void store_partials(const KernelArguments& p, const WorkTile& work,
                                                int first, int rows, const Sum& sum_of) {
   constexpr int kAcross = Config::kTileN / 4;
   const int column = static_cast<int>(threadIdx.x) % kAcross * 4;
@@ -157,7 +157,7 @@ __device__ __forceinline__ void store_partials(const GemmArguments& p, const Wor
 
 /// Finishes the tile. All threads call it, after the stages have been read.
 template <class Config>
-__device__ __forceinline__ void epilogue(const GemmArguments& p, const WorkTile& work, int x_row,
+__device__ __forceinline__ void epilogue(const KernelArguments& p, const WorkTile& work, int x_row,
                                          typename Config::State& state, const Sums<Config>& d,
                                          float* sums, const WarpPlace<Config>& at) {
   const auto finish = [&](int first, int rows, const auto& sum_of) {

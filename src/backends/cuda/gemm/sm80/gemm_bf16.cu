@@ -3,7 +3,7 @@
 
 namespace nvfp4::cuda::sm80 {
 
-void gemm_bf16(const KernelConfig& kernel, const GemmArguments& p, int blocks,
+void gemm_bf16(const KernelConfig& kernel, const KernelArguments& p, int blocks,
                cudaStream_t stream) {
   dispatch<DType::bf16, false>(kernel, p, blocks, stream);
 }

@@ -3,7 +3,8 @@
 
 namespace nvfp4::cuda::sm80 {
 
-void gemm_f16(const KernelConfig& kernel, const GemmArguments& p, int blocks, cudaStream_t stream) {
+void gemm_f16(const KernelConfig& kernel, const KernelArguments& p, int blocks,
+              cudaStream_t stream) {
   dispatch<DType::f16, false>(kernel, p, blocks, stream);
 }
 

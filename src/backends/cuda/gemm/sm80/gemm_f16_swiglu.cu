@@ -3,7 +3,7 @@
 
 namespace nvfp4::cuda::sm80 {
 
-void gemm_f16_swiglu(const KernelConfig& kernel, const GemmArguments& p, int blocks,
+void gemm_f16_swiglu(const KernelConfig& kernel, const KernelArguments& p, int blocks,
                      cudaStream_t stream) {
   dispatch<DType::f16, true>(kernel, p, blocks, stream);
 }

@@ -16,7 +16,7 @@ Launcher* launcher(DType type, bool swiglu) {
 
 }  // namespace
 
-int set_grid(GemmArguments& p, const KernelPlan& plan, const FragmentGemmJob& job,
+int set_grid(KernelArguments& p, const KernelPlan& plan, const FragmentGemmJob& job,
              std::span<std::byte> workspace) {
   KernelProblem problem = plan.problem;
   // A plan also serves fewer rows than it was made for.
@@ -38,7 +38,7 @@ int set_grid(GemmArguments& p, const KernelPlan& plan, const FragmentGemmJob& jo
 }
 
 void launch(const KernelPlan& plan, const FragmentGemmJob& job, std::span<std::byte> workspace) {
-  GemmArguments p = arguments_of(job);
+  KernelArguments p = arguments_of(job);
   const int blocks = set_grid(p, plan, job, workspace);
   if (blocks > 0)
     launcher(job.x.dtype, plan.problem.swiglu)(plan.parts[0].kernel, p, blocks,

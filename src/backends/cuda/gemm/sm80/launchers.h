@@ -7,7 +7,7 @@
 /// The launch functions. Each is in the .cu file of its name, because kernels take long to compile.
 namespace nvfp4::cuda::sm80 {
 
-using Launcher = void(const KernelConfig& kernel, const GemmArguments& p, int blocks,
+using Launcher = void(const KernelConfig& kernel, const KernelArguments& p, int blocks,
                       cudaStream_t stream);
 
 Launcher gemm_bf16, gemm_f16;

@@ -13,7 +13,7 @@ namespace nvfp4::cuda::sm80 {
 
 /// Computes the row of out and of x of a block. Returns false if the routing's id names no group.
 template <class Config>
-__device__ __forceinline__ bool place_routed(const GemmArguments& p, WorkTile& work, int& x_row) {
+__device__ __forceinline__ bool place_routed(const KernelArguments& p, WorkTile& work, int& x_row) {
   const int n_tiles = (p.n + Config::kTileN - 1) / Config::kTileN;
   const int row = static_cast<int>(blockIdx.x) / n_tiles;
   const int token = row / static_cast<int>(p.routing.top_k);
@@ -28,14 +28,14 @@ __device__ __forceinline__ bool place_routed(const GemmArguments& p, WorkTile& w
 
 /// Reports whether the tile is known only after the previous kernel has ended.
 template <class Config>
-__device__ __forceinline__ bool waits_for_tile(const GemmArguments& p) {
+__device__ __forceinline__ bool waits_for_tile(const KernelArguments& p) {
   return (Config::kRouted || p.ends != nullptr) && !p.ends_settled;
 }
 
 /// Computes the tile of a block and its first row of x. `waits` is waits_for_tile(). Returns false
 /// if the block has no tile and must exit.
 template <class Config>
-__device__ __forceinline__ bool find_tile(const GemmArguments& p, typename Config::State& state,
+__device__ __forceinline__ bool find_tile(const KernelArguments& p, typename Config::State& state,
                                           bool waits, WorkTile& work, int& x_row) {
   // Weights do not depend on the previous kernel. Everything that it may have written is read
   // later.
@@ -57,7 +57,7 @@ __device__ __forceinline__ bool find_tile(const GemmArguments& p, typename Confi
 
 /// Loads the first stages of x. The last of them includes the epilogue's factors.
 template <class Config>
-__device__ __forceinline__ void load_first_x(const GemmArguments& p, const WorkTile& work,
+__device__ __forceinline__ void load_first_x(const KernelArguments& p, const WorkTile& work,
                                              int x_row, typename Config::State& state,
                                              XLoader<Config>& x, std::uint32_t ring, int left,
                                              int step) {
@@ -84,7 +84,7 @@ __device__ __forceinline__ std::uint32_t next_stage(std::uint32_t stage, std::ui
 
 /// Multiplies the block's part of K. After `settle` the previous kernel's writes are visible.
 template <class Config, class Settle>
-__device__ __forceinline__ void mainloop(const GemmArguments& p, const WorkTile& work, int x_row,
+__device__ __forceinline__ void mainloop(const KernelArguments& p, const WorkTile& work, int x_row,
                                          typename Config::State& state, std::uint32_t ring,
                                          const WarpPlace<Config>& at, Sums<Config>& d,
                                          const Settle& settle) {
@@ -119,7 +119,7 @@ __device__ __forceinline__ void mainloop(const GemmArguments& p, const WorkTile&
 
 /// Same as mainloop(), with W in registers: see is_direct().
 template <class Config, class Settle>
-__device__ __forceinline__ void mainloop_direct(const GemmArguments& p, const WorkTile& work,
+__device__ __forceinline__ void mainloop_direct(const KernelArguments& p, const WorkTile& work,
                                                 int x_row, typename Config::State& state,
                                                 std::uint32_t ring, const WarpPlace<Config>& at,
                                                 Sums<Config>& d, const Settle& settle) {
@@ -160,7 +160,7 @@ __device__ __forceinline__ void mainloop_direct(const GemmArguments& p, const Wo
 
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
-    mma_gemm_kernel(const __grid_constant__ GemmArguments p) {
+    mma_gemm_kernel(const __grid_constant__ KernelArguments p) {
   extern __shared__ __align__(128) std::uint8_t memory[];
   auto& state = *reinterpret_cast<typename Config::State*>(memory + Config::kStateOffset);
   const bool waits_first = waits_for_tile<Config>(p);

@@ -20,7 +20,7 @@ template <class Config>
 struct KSlice {
   int first, step;
 
-  __device__ __forceinline__ KSlice(const GemmArguments& p, int part)
+  __device__ __forceinline__ KSlice(const KernelArguments& p, int part)
       : first((static_cast<int>(blockIdx.x) & (p.split_k - 1)) * Config::kParts + part),
         step(p.split_k * Config::kParts) {}
 };
@@ -61,7 +61,7 @@ class WeightsLoader {
   using Mine = Share<Config, kStrips / kTileStrips * kTilePieces>;
 
  public:
-  __device__ __forceinline__ WeightsLoader(const GemmArguments& p, const WorkTile& work,
+  __device__ __forceinline__ WeightsLoader(const KernelArguments& p, const WorkTile& work,
                                            const KSlice<Config>& slice, int part)
       : to_(Config::kXBytes + part * Config::kWPartBytes + Mine::thread() * 16),
         step_(slice.step * kTileBytes) {
@@ -109,7 +109,7 @@ class XLoader {
   static_assert(kRows % 4 == 0);
 
  public:
-  __device__ __forceinline__ XLoader(const GemmArguments& p, const WorkTile& work, int row,
+  __device__ __forceinline__ XLoader(const KernelArguments& p, const WorkTile& work, int row,
                                      const KSlice<Config>& slice, int part)
       : stride_(static_cast<int>(p.x_stride) * 2), step_(slice.step * kTileCols) {
     const int r = Mine::thread() / kRowPieces, piece = Mine::thread() % kRowPieces;
@@ -148,7 +148,7 @@ class DirectLoader {
  public:
   using Chunk = LaneChunk[2];
 
-  __device__ __forceinline__ DirectLoader(const GemmArguments& p, const WorkTile& work,
+  __device__ __forceinline__ DirectLoader(const KernelArguments& p, const WorkTile& work,
                                           const KSlice<Config>& slice, int warp_n, int lane)
       : step_(slice.step * kTileBytes) {
     const int strip = work.n_tile * Config::kStrips + warp_n * 2;

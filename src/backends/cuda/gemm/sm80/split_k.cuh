@@ -9,12 +9,12 @@
 namespace nvfp4::cuda::sm80 {
 
 template <class Config>
-__device__ __forceinline__ int tile_of_block(const GemmArguments& p) {
+__device__ __forceinline__ int tile_of_block(const KernelArguments& p) {
   return static_cast<int>(blockIdx.x) >> log2_split_k(p);
 }
 /// Returns the sums of a block of this tile.
 template <class Config>
-__device__ __forceinline__ float* partials_of(const GemmArguments& p, int block) {
+__device__ __forceinline__ float* partials_of(const KernelArguments& p, int block) {
   return p.stream_k_sums +
          (static_cast<std::int64_t>(tile_of_block<Config>(p)) * p.split_k + block) *
              (Config::kTileM * Config::kTileN);
@@ -23,7 +23,7 @@ __device__ __forceinline__ float* partials_of(const GemmArguments& p, int block)
 /// Adds up four adjacent rows of W of a row of x.
 template <class Config>
 struct SumOfBlocks {
-  const GemmArguments& p;
+  const KernelArguments& p;
 
   __device__ __forceinline__ float4 operator()(int t, int row) const {
     const float* from = partials_of<Config>(p, 0) + t * Config::kTileN + row;
@@ -40,7 +40,7 @@ struct SumOfBlocks {
 /// Reports whether this block is the last one of its tile. All threads call it after their sums are
 /// stored.
 template <class Config>
-__device__ __forceinline__ bool is_last_block(const GemmArguments& p,
+__device__ __forceinline__ bool is_last_block(const KernelArguments& p,
                                               typename Config::State& state) {
   __threadfence();
   __syncthreads();

@@ -12,14 +12,14 @@
 namespace nvfp4::cuda {
 
 template <DType kType, bool kSwiglu, int kTileN>
-void launch_routed(const GemmArguments& p, int blocks, cudaStream_t stream) {
+void launch_routed(const KernelArguments& p, int blocks, cudaStream_t stream) {
   using Config = RoutedConfig<kType, kTileN, kSwiglu>;
   launch_kernel<Config, &routed_gemm_kernel<Config>>(p, blocks, Config::shared_bytes(p.chunks),
                                                      stream);
 }
 
 template <DType kType, bool kSwiglu, int kTileM, int kTileN>
-void launch_small_m(const KernelConfig& kernel, const TensorMaps& maps, const GemmArguments& p,
+void launch_small_m(const KernelConfig& kernel, const TensorMaps& maps, const KernelArguments& p,
                     int blocks, cudaStream_t stream) {
   const auto launch = [&]<int kChunks>() {
     using Config = SmallMConfig<kType, kTileM, kTileN, kSwiglu, kChunks>;
@@ -32,7 +32,8 @@ void launch_small_m(const KernelConfig& kernel, const TensorMaps& maps, const Ge
 }
 
 template <DType kType, bool kSwiglu, int kTileM, int kTileN, bool kDependentsEarly, bool kStreamK>
-void launch_wgmma(const TensorMaps& maps, const GemmArguments& p, int blocks, cudaStream_t stream) {
+void launch_wgmma(const TensorMaps& maps, const KernelArguments& p, int blocks,
+                  cudaStream_t stream) {
   using Config = WgmmaConfig<kType, kTileM, kTileN, kSwiglu, kDependentsEarly, kStreamK>;
   launch_kernel<Config, &wgmma_gemm_kernel<Config>>(p, blocks, Config::kSharedBytes, stream, maps.x,
                                                     maps.out);
@@ -40,7 +41,7 @@ void launch_wgmma(const TensorMaps& maps, const GemmArguments& p, int blocks, cu
 
 /// Launches the kernel if it is entry kIndex of the list. Returns whether it is.
 template <DType kType, bool kSwiglu, std::size_t kIndex>
-bool launch_if(const KernelConfig& kernel, const TensorMaps& maps, const GemmArguments& p,
+bool launch_if(const KernelConfig& kernel, const TensorMaps& maps, const KernelArguments& p,
                int blocks, cudaStream_t stream) {
   constexpr KernelEntry kEntry = kSm90Kernels[kIndex];
   constexpr int kTileM = kEntry.m, kTileN = kEntry.n;
@@ -68,7 +69,7 @@ bool launch_if(const KernelConfig& kernel, const TensorMaps& maps, const GemmArg
 
 /// Instantiates and launches the kernels of the list.
 template <DType kType, bool kSwiglu>
-void dispatch(const KernelConfig& kernel, const TensorMaps& maps, const GemmArguments& p,
+void dispatch(const KernelConfig& kernel, const TensorMaps& maps, const KernelArguments& p,
               int blocks, cudaStream_t stream) {
   const auto any = [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
     return (launch_if<kType, kSwiglu, kIndex>(kernel, maps, p, blocks, stream) || ...);

@@ -29,7 +29,7 @@ __device__ __forceinline__ int row_tile_of(const WorkTile& work, int group) {
 /// prefetch instruction for L1.)
 class PrefetchedFactors {
  public:
-  __device__ __forceinline__ PrefetchedFactors(const GemmArguments& p, int group, int row)
+  __device__ __forceinline__ PrefetchedFactors(const KernelArguments& p, int group, int row)
       : kept_(LinearCombination(p, group, min(row, p.n - 1))) {}
   /// Keeps the loads alive up to this point.
   __device__ __forceinline__ void use() const {
@@ -71,7 +71,7 @@ __device__ __forceinline__ void epilogue_store_f32(const float (&d)[kSums], int 
 }
 
 template <class Config, int kSums>
-__device__ __forceinline__ void epilogue_store_f32(const GemmArguments& p, const WorkTile& work,
+__device__ __forceinline__ void epilogue_store_f32(const KernelArguments& p, const WorkTile& work,
                                                    const float (&d)[kSums], std::uint8_t* of_group,
                                                    int group, int warp, int lane) {
   const int thread = warp * 32 + lane;
@@ -102,7 +102,7 @@ __device__ __forceinline__ void epilogue_store_f32(const GemmArguments& p, const
 
 /// Fills in the combinations of a lane's two rows of W.
 template <class Config>
-__device__ __forceinline__ void combinations_of_lane(const GemmArguments& p, const WorkTile& work,
+__device__ __forceinline__ void combinations_of_lane(const KernelArguments& p, const WorkTile& work,
                                                      int group, int warp, int lane,
                                                      LinearCombination (&finish)[2]) {
 #pragma unroll
@@ -129,7 +129,7 @@ __device__ __forceinline__ std::uint32_t slab_address(std::uint32_t slab, int to
 /// Stores sums as BF16 or FP16: rounded in registers, transposed by stmatrix. `round` converts two
 /// sums of row r (0 or 1) for tokens t and t + 1.
 template <class Config, int kSums, class Round>
-__device__ __forceinline__ void epilogue_store_16bit(const GemmArguments& p, const WorkTile& work,
+__device__ __forceinline__ void epilogue_store_16bit(const KernelArguments& p, const WorkTile& work,
                                                      const float (&d)[kSums], std::uint32_t slab,
                                                      int group, int warp, int lane,
                                                      const Round& round) {
@@ -178,7 +178,7 @@ __device__ __forceinline__ void epilogue_store_16bit(const GemmArguments& p, con
 }
 
 template <class Config, int kSums>
-__device__ __forceinline__ void epilogue_store_16bit(const GemmArguments& p, const WorkTile& work,
+__device__ __forceinline__ void epilogue_store_16bit(const KernelArguments& p, const WorkTile& work,
                                                      const float (&d)[kSums], std::uint32_t slab,
                                                      int group, int warp, int lane) {
   LinearCombination finish[2];
@@ -204,7 +204,7 @@ __device__ __forceinline__ void epilogue_store_16bit(const GemmArguments& p, con
 /// kBytes bytes. TMA stores while the next tile is multiplied, at once or in boxes. Rows of x
 /// beyond the last whole box are stored by the threads.
 template <class Config, int kBytes>
-__device__ __forceinline__ void tma_store_slab(const GemmArguments& p, const CUtensorMap& out_map,
+__device__ __forceinline__ void tma_store_slab(const KernelArguments& p, const CUtensorMap& out_map,
                                                const WorkTile& work, std::uint32_t slab, int group,
                                                int warp, int lane, int column) {
   ptx::fence_proxy_async_shared();
@@ -232,7 +232,7 @@ __device__ __forceinline__ void tma_store_slab(const GemmArguments& p, const CUt
 /// Stores tiles whose rows of W are complete, rounded to the type of x. x has one global scale. The
 /// previous TMA store must have read the slab.
 template <class Config, int kSums>
-__device__ __forceinline__ void epilogue_tma_store(const GemmArguments& p,
+__device__ __forceinline__ void epilogue_tma_store(const KernelArguments& p,
                                                    const CUtensorMap& out_map, const WorkTile& work,
                                                    const float (&d)[kSums], std::uint32_t slab,
                                                    int group, int warp, int lane) {

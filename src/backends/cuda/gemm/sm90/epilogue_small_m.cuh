@@ -52,7 +52,7 @@ __device__ __forceinline__ float4 sum_of_parts(const float* partials, int t, int
 }
 
 template <class Config, class State>
-__device__ __forceinline__ void epilogue_small_m(const GemmArguments& p, const WorkTile& work,
+__device__ __forceinline__ void epilogue_small_m(const KernelArguments& p, const WorkTile& work,
                                                  const float* partials, const State& state) {
   constexpr int kAcross = Config::kTileN / 4;  // threads along a row of x
   static_assert(Config::kThreads / kAcross >= Config::kTileM);
@@ -71,7 +71,7 @@ __device__ __forceinline__ void epilogue_small_m(const GemmArguments& p, const W
 }
 
 template <class Config, class State>
-__device__ __forceinline__ void epilogue_small_m_swiglu(const GemmArguments& p,
+__device__ __forceinline__ void epilogue_small_m_swiglu(const KernelArguments& p,
                                                         const WorkTile& work, const float* partials,
                                                         const State& state) {
   constexpr int kAcross = Config::kTileN / 8;  // threads along a row of x

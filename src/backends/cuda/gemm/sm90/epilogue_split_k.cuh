@@ -107,7 +107,7 @@ __device__ __forceinline__ void await_readers(SplitKState& state) {
 
 /// Adds up the tokens of this block's turns.
 template <class Config, int kSplits>
-__device__ __forceinline__ void reduce_partials(const GemmArguments& p, const WorkTile& work,
+__device__ __forceinline__ void reduce_partials(const KernelArguments& p, const WorkTile& work,
                                                 std::uint32_t ring, int rank, SplitKState& state) {
   constexpr int kAcross = Config::kTileN / 4;  // threads along a row of x
   using Taken = Turns<Config, kSplits, kAcross>;
@@ -151,7 +151,7 @@ __device__ __forceinline__ void reduce_partials(const GemmArguments& p, const Wo
 
 /// Adds up gate and up, then computes SwiGLU.
 template <class Config, int kSplits>
-__device__ __forceinline__ void reduce_swiglu(const GemmArguments& p, const WorkTile& work,
+__device__ __forceinline__ void reduce_swiglu(const KernelArguments& p, const WorkTile& work,
                                               std::uint32_t ring, int rank, SplitKState& state) {
   constexpr int kAcross = Config::kTileN / 8;  // threads along a row of x
   using Taken = Turns<Config, kSplits, kAcross>;
@@ -185,7 +185,7 @@ __device__ __forceinline__ void reduce_swiglu(const GemmArguments& p, const Work
 /// Stores the tile. All consumers have their sums in registers; the ring is free and no load is in
 /// flight. The block ends after this call.
 template <class Config, int kSums>
-__device__ __forceinline__ void epilogue_split_k(const GemmArguments& p, const WorkTile& work,
+__device__ __forceinline__ void epilogue_split_k(const KernelArguments& p, const WorkTile& work,
                                                  const float (&d)[kSums], std::uint8_t* ring,
                                                  int rank, SplitKState& state, int n_group,
                                                  int k_group, int warp, int lane) {

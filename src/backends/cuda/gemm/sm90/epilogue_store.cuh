@@ -13,7 +13,7 @@ class Epilogue {
  public:
   using Sums = typename Mainloop<Config>::Sums;
 
-  __device__ __forceinline__ Epilogue(const GemmArguments& p, const CUtensorMap& out_map,
+  __device__ __forceinline__ Epilogue(const KernelArguments& p, const CUtensorMap& out_map,
                                       std::uint8_t* memory, std::uint32_t shared, int rank,
                                       SplitKState& split_k, const Place<Config>& place)
       : p_(p),
@@ -74,7 +74,7 @@ class Epilogue {
       epilogue_store_f32<Config>(p_, work, d, memory_ + slab, warpgroup, warp, lane);
   }
 
-  const GemmArguments& p_;
+  const KernelArguments& p_;
   const CUtensorMap& out_map_;
   std::uint8_t* memory_;
   std::uint32_t shared_;

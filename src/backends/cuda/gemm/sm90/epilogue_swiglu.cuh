@@ -14,7 +14,7 @@ inline constexpr int kSwigluStride = 36;
 /// Computes SwiGLU in registers. The results go through shared memory, so that four threads have a
 /// block of 16 and a warp writes rows of out.
 template <class Config, int kSums>
-__device__ __forceinline__ void epilogue_swiglu(const GemmArguments& p, const WorkTile& work,
+__device__ __forceinline__ void epilogue_swiglu(const KernelArguments& p, const WorkTile& work,
                                                 const float (&d)[kSums], std::uint8_t* of_group,
                                                 int group, int warp, int lane) {
   constexpr int kSlabRows = float_slab_rows(2 * kSums);
@@ -73,7 +73,7 @@ __device__ __forceinline__ void epilogue_swiglu(const GemmArguments& p, const Wo
 /// Like epilogue_tma_store(), for 32 outputs.
 template <class Config, int kSums>
 __device__ __forceinline__ void epilogue_swiglu_tma_store(
-    const GemmArguments& p, const CUtensorMap& out_map, const WorkTile& work,
+    const KernelArguments& p, const CUtensorMap& out_map, const WorkTile& work,
     const float (&d)[kSums], std::uint32_t slab, int group, int warp, int lane) {
   constexpr int kSlabRows = 2 * kSums % 32 == 0 ? 32 : 16, kValues = kSlabRows / 4;
   const int tile = row_tile_of<Config>(work, group);

@@ -3,7 +3,7 @@
 
 namespace nvfp4::cuda {
 
-void sm90_gemm_bf16(const KernelConfig& kernel, const TensorMaps& maps, const GemmArguments& p,
+void sm90_gemm_bf16(const KernelConfig& kernel, const TensorMaps& maps, const KernelArguments& p,
                     int blocks, cudaStream_t stream) {
   dispatch<DType::bf16, false>(kernel, maps, p, blocks, stream);
 }

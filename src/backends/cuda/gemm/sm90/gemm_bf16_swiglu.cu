@@ -4,7 +4,7 @@
 namespace nvfp4::cuda {
 
 void sm90_gemm_bf16_swiglu(const KernelConfig& kernel, const TensorMaps& maps,
-                           const GemmArguments& p, int blocks, cudaStream_t stream) {
+                           const KernelArguments& p, int blocks, cudaStream_t stream) {
   dispatch<DType::bf16, true>(kernel, maps, p, blocks, stream);
 }
 

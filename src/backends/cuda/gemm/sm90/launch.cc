@@ -13,7 +13,7 @@ namespace {
 /// Sets the arguments of one part's kernel. Returns its grid.
 std::int64_t set_kernel(const KernelProblem& problem, const KernelConfig& kernel,
                         const FragmentGemmJob& job, std::span<std::byte> workspace,
-                        GemmArguments& p) {
+                        KernelArguments& p) {
   p.split_k = kernel.split_k;
   p.launch_dependents_step = kernel.launch_dependents_step;
   p.prefetch_stages = kernel.prefetch_stages;
@@ -47,7 +47,7 @@ Sm90Launcher* launcher(DType type, bool swiglu) {
 
 void sm90_launch(const KernelPlan& plan, const FragmentGemmJob& job,
                  std::span<std::byte> workspace) {
-  GemmArguments p = arguments_of(job);
+  KernelArguments p = arguments_of(job);
   KernelProblem problem = plan.problem;
   problem.groups = problem.routed ? p.m_total : p.groups;
   const std::int64_t rows = problem.routed ? 1 : job.x.rows;

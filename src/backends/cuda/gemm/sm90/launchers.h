@@ -8,7 +8,7 @@
 namespace nvfp4::cuda {
 
 using Sm90Launcher = void(const KernelConfig& kernel, const TensorMaps& maps,
-                          const GemmArguments& p, int blocks, cudaStream_t stream);
+                          const KernelArguments& p, int blocks, cudaStream_t stream);
 
 Sm90Launcher sm90_gemm_bf16, sm90_gemm_f16;
 /// The same with a SwiGLU epilogue.

@@ -79,8 +79,8 @@ class Mainloop {
  public:
   using Sums = float[Config::kWarpgroupM / 2];
 
-  __device__ __forceinline__ Mainloop(const GemmArguments& p, const Ring& ring, const KRange& range,
-                                      const PartialSlot<Config>& partial,
+  __device__ __forceinline__ Mainloop(const KernelArguments& p, const Ring& ring,
+                                      const KRange& range, const PartialSlot<Config>& partial,
                                       const Place<Config>& place)
       : p_(p), ring_(ring), range_(range), partial_(partial), place_(place) {
     // Without the remainder, ptxas computes the addresses of two parts for each chunk.
@@ -220,7 +220,7 @@ class Mainloop {
     advance();
   }
 
-  const GemmArguments& p_;
+  const KernelArguments& p_;
   const Ring& ring_;
   const KRange& range_;
   const PartialSlot<Config>& partial_;

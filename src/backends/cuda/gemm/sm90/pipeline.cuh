@@ -16,7 +16,7 @@ struct KRange {
   int rank, first, last;
   int whole;  ///< number of stages with all chunks
 
-  __device__ KRange(const GemmArguments& p, int stage_chunks) {
+  __device__ KRange(const KernelArguments& p, int stage_chunks) {
     const int stages = (p.chunks + stage_chunks - 1) / stage_chunks;
     rank = static_cast<int>(blockIdx.x) & (p.split_k - 1);
     first = stages * rank >> log2_split_k(p);
@@ -42,7 +42,7 @@ struct Ring {
 template <class Config>
 class StageLoader {
  public:
-  __device__ StageLoader(const GemmArguments& p, const CUtensorMap& x_map, const Ring& ring)
+  __device__ StageLoader(const KernelArguments& p, const CUtensorMap& x_map, const Ring& ring)
       : p_(p), x_map_(x_map), x_ring_(ring.x), w_ring_(ring.w), full_(ring.full) {}
 
   __device__ __forceinline__ void begin(const WorkTile& work) {
@@ -84,7 +84,7 @@ class StageLoader {
     return std::int64_t{p_.chunks} * kTileBytes;
   }
 
-  const GemmArguments& p_;
+  const KernelArguments& p_;
   const CUtensorMap& x_map_;
   std::uint32_t x_ring_, w_ring_, full_;
   const std::uint8_t* weights_ = nullptr;

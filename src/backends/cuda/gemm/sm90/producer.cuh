@@ -10,7 +10,7 @@ namespace nvfp4::cuda {
 template <class Config>
 class Producer {
  public:
-  __device__ __forceinline__ Producer(const GemmArguments& p, const CUtensorMap& x_map,
+  __device__ __forceinline__ Producer(const KernelArguments& p, const CUtensorMap& x_map,
                                       const Ring& ring, const KRange& range,
                                       const PartialSlot<Config>& partial, StreamKState& stream_k)
       : p_(p),
@@ -101,7 +101,7 @@ class Producer {
     if (dependents_early && p_.launch_dependents_step == 0) ptx::griddepcontrol_launch_dependents();
   }
 
-  const GemmArguments& p_;
+  const KernelArguments& p_;
   const Ring& ring_;
   const KRange& range_;
   const PartialSlot<Config>& partial_;

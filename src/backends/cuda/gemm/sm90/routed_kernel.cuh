@@ -56,7 +56,7 @@ struct RoutedConfig {
 template <class Config>
 class RoutedLoader {
  public:
-  __device__ __forceinline__ RoutedLoader(const GemmArguments& p, const WorkTile& work, int warp,
+  __device__ __forceinline__ RoutedLoader(const KernelArguments& p, const WorkTile& work, int warp,
                                           int lane, std::uint8_t* memory, std::uint32_t base) {
     const int strip = warp % Config::kStrips, part = warp / Config::kStrips;
     // The last of several tiles of 64 rows may be missing.
@@ -127,7 +127,7 @@ class RoutedMainloop {
  public:
   using Sums = float[Config::kChunks][4];  ///< one set for each chunk shortens dependencies
 
-  __device__ __forceinline__ RoutedMainloop(const GemmArguments& p, RoutedLoader<Config>& loader)
+  __device__ __forceinline__ RoutedMainloop(const KernelArguments& p, RoutedLoader<Config>& loader)
       : loader_(loader), shift_{p.sixteen}, ahead_(loader.count - kChunks * Config::kStages) {}
 
   /// Dequantizes the first chunks and loads the next ones, before x has arrived.
@@ -197,7 +197,7 @@ class RoutedMainloop {
 struct RoutedRow {
   int n_tile, row, token, choice;
 
-  __device__ __forceinline__ RoutedRow(const GemmArguments& p, int tile_n) {
+  __device__ __forceinline__ RoutedRow(const KernelArguments& p, int tile_n) {
     const int n_tiles = (p.n + tile_n - 1) / tile_n;
     row = static_cast<int>(blockIdx.x) / n_tiles;
     token = row / static_cast<int>(p.routing.top_k);
@@ -208,7 +208,7 @@ struct RoutedRow {
 
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, 2)
-    routed_gemm_kernel(const __grid_constant__ GemmArguments p) {
+    routed_gemm_kernel(const __grid_constant__ KernelArguments p) {
   extern __shared__ __align__(1024) std::uint8_t memory[];
   auto& state = *reinterpret_cast<RoutedState<Config::kTileN>*>(memory + Config::kStateOffset);
   const int lane = ptx::laneid();

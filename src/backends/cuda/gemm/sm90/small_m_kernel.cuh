@@ -56,7 +56,7 @@ struct SmallMConfig {
 
 /// Returns the address of the codes of a lane's first chunk.
 template <class Config>
-__device__ __forceinline__ const std::uint8_t* codes_of_lane(const GemmArguments& p,
+__device__ __forceinline__ const std::uint8_t* codes_of_lane(const KernelArguments& p,
                                                              const WorkTile& work, int tile,
                                                              int part, int lane) {
   return p.weights + work.group * p.group_bytes +
@@ -64,7 +64,7 @@ __device__ __forceinline__ const std::uint8_t* codes_of_lane(const GemmArguments
          tile % 4 * Config::kCodeBytes + lane * 16;
 }
 /// Returns the address of 16 bytes of x of a chunk.
-__device__ __forceinline__ const std::uint8_t* x_source_of_lane(const GemmArguments& p,
+__device__ __forceinline__ const std::uint8_t* x_source_of_lane(const KernelArguments& p,
                                                                 const WorkTile& work, int chunk,
                                                                 int piece) {
   return static_cast<const std::uint8_t*>(p.x) +
@@ -82,7 +82,7 @@ __device__ __forceinline__ int small_of_stage(bool of_scales, int chunk) {
 /// with swizzled pieces of 16 bytes; a chunk has as many rows as are copied. A warp's own x has two
 /// plain rows.
 template <class Config>
-__device__ __forceinline__ std::uint32_t x_of_lane(const GemmArguments& p, std::uint32_t base,
+__device__ __forceinline__ std::uint32_t x_of_lane(const KernelArguments& p, std::uint32_t base,
                                                    std::uint32_t warp_at, int chunk, int i,
                                                    int lane) {
   const int row = chunk * p.x_box + lane % 8;
@@ -103,7 +103,7 @@ __device__ __forceinline__ void init_shared_x(const CUtensorMap& x_map, std::uin
 }
 /// Loads a stage of x, which the warps of a block share, by TMA.
 template <class Config>
-__device__ __forceinline__ void load_shared_x(const GemmArguments& p, const CUtensorMap& x_map,
+__device__ __forceinline__ void load_shared_x(const KernelArguments& p, const CUtensorMap& x_map,
                                               const WorkTile& work, std::uint32_t to,
                                               std::uint32_t bar, int group) {
   constexpr int kBoxChunks = Config::kChunks * Config::kParts;
@@ -140,7 +140,7 @@ __device__ __forceinline__ void multiply_chunk(float (&sums)[kSums], const Fragm
 /// parts of a stage: codes, scales (with a warp's own x), a chunk from shared memory, and shared x.
 template <class Config, class LoadCodes, class LoadSmall, class LoadChunk, class LoadX>
 __device__ __forceinline__ void mainloop_small_m(
-    const GemmArguments& p, float (&d)[Config::kSets][Config::kColumns / 2],
+    const KernelArguments& p, float (&d)[Config::kSets][Config::kColumns / 2],
     const Fragments (&first)[Config::kChunks], const std::uint32_t (&x_at)[Config::kChunks],
     int warp, int lane, int count, int groups, std::uint32_t full, Shift16 shift,
     const LoadCodes& load_codes, const LoadSmall& load_small, const LoadChunk& load_chunk,
@@ -243,7 +243,7 @@ __device__ __forceinline__ void mainloop_small_m(
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, 2)
     small_m_gemm_kernel(const __grid_constant__ CUtensorMap x_map,
-                        const __grid_constant__ GemmArguments p) {
+                        const __grid_constant__ KernelArguments p) {
   extern __shared__ __align__(1024) std::uint8_t memory[];
   constexpr int kStrips = Config::kStrips, kParts = Config::kParts, kStages = Config::kStages;
   constexpr int kChunks = Config::kChunks;

@@ -32,7 +32,7 @@ __device__ __forceinline__ void init_stream_k(StreamKState& state) {
 /// stream-K blocks is a multiple of split_k, so the blocks that a stream-K block serves have the
 /// same rank.
 template <class Config>
-__device__ __forceinline__ KRange k_range_of(const GemmArguments& p) {
+__device__ __forceinline__ KRange k_range_of(const KernelArguments& p) {
   KRange range(p, Config::kStageChunks);
   if constexpr (!Config::kStreamK) return range;
   const int kept = range.last - p.stream_k_steps;
@@ -48,13 +48,13 @@ template <class Config>
 inline constexpr int kStreamKSums = Config::kTileM * 64 * Config::kWarpgroups;
 
 template <class Config>
-__device__ __forceinline__ float* stream_k_sums_of(const GemmArguments& p, int block) {
+__device__ __forceinline__ float* stream_k_sums_of(const KernelArguments& p, int block) {
   return p.stream_k_sums + static_cast<std::int64_t>(block) * kStreamKSums<Config>;
 }
 
 /// Stores the sums of a slice, by all warpgroups.
 template <class Config, int kSums>
-__device__ __forceinline__ void stream_k_store(const GemmArguments& p, int block,
+__device__ __forceinline__ void stream_k_store(const KernelArguments& p, int block,
                                                const float (&d)[kSums], std::uint64_t& stored,
                                                int warpgroup) {
   const int thread = static_cast<int>(threadIdx.x) % 128;
@@ -70,7 +70,7 @@ __device__ __forceinline__ void stream_k_store(const GemmArguments& p, int block
 /// Sets the flags when sums are stored, from one thread. If the warpgroups waited for the stores,
 /// it would take longer than the stores.
 template <class Config>
-__device__ __forceinline__ void stream_k_signal(const GemmArguments& p, StreamKState& state) {
+__device__ __forceinline__ void stream_k_signal(const KernelArguments& p, StreamKState& state) {
   const std::uint64_t* stored = state.stored;
   const int blocks = static_cast<int>(gridDim.x) - p.stream_k_blocks;
   for (int block = static_cast<int>(blockIdx.x); block < blocks;
@@ -98,7 +98,7 @@ struct PartialSlot {
 
 /// Copies the sums of a block's slice to shared memory, into a slot of x, from one thread.
 template <class Config>
-__device__ __forceinline__ void stream_k_load(const GemmArguments& p,
+__device__ __forceinline__ void stream_k_load(const KernelArguments& p,
                                               const PartialSlot<Config>& partial,
                                               StreamKState& state, const Ring& ring) {
   constexpr std::uint32_t kBytes = kStreamKSums<Config> * 4;

@@ -45,7 +45,7 @@ CUtensorMap encode(DType type, const void* data, const cuuint64_t (&dims)[kRank]
 
 }  // namespace
 
-CUtensorMap x_tensor_map(const MatrixView& x, std::int64_t k, const GemmArguments& p,
+CUtensorMap x_tensor_map(const MatrixView& x, std::int64_t k, const KernelArguments& p,
                          const KernelConfig& kernel) {
   const bool of_group = p.x_of_group, whole_chunks = p.x_whole_chunks;
   constexpr std::uint64_t kChunkBytes = kTileCols * 2;

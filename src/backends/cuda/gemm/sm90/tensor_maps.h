@@ -15,7 +15,7 @@ struct TensorMaps {
 /// Returns a map of x [rows, groups · K] as [group][chunk][row][column]: one copy fetches the same
 /// rows of several chunks. If K is no multiple of 64, a copy must not read past the end of a group.
 /// Then the chunks are one long row, and one copy fetches one chunk.
-CUtensorMap x_tensor_map(const MatrixView& x, std::int64_t k, const GemmArguments& p,
+CUtensorMap x_tensor_map(const MatrixView& x, std::int64_t k, const KernelArguments& p,
                          const KernelConfig& kernel);
 
 /// Returns a map of out [rows, columns] in boxes of `rows` rows and 64 columns, or 32 columns with

@@ -14,7 +14,7 @@
 namespace nvfp4::cuda {
 
 template <class Config>
-__device__ __forceinline__ void init_barriers(const GemmArguments& p, const Ring& ring,
+__device__ __forceinline__ void init_barriers(const KernelArguments& p, const Ring& ring,
                                               SharedState<Config::kStages>& state) {
   for (int i = 0; i < Config::kStages; ++i)
     ptx::mbarrier_init(ring.empty + i * 8, Config::kConsumers / 32 * ptx::arrivals_of_group(32));
@@ -27,7 +27,7 @@ __device__ __forceinline__ void init_barriers(const GemmArguments& p, const Ring
 
 /// Computes a stream-K block's slices of K.
 template <class Config, class Scheduler>
-__device__ __forceinline__ void run_slices(const GemmArguments& p, Mainloop<Config>& mainloop,
+__device__ __forceinline__ void run_slices(const KernelArguments& p, Mainloop<Config>& mainloop,
                                            Scheduler& scheduler, WorkTile& work, bool more,
                                            StreamKState& state, int warpgroup) {
   int done = 0;
@@ -41,7 +41,7 @@ __device__ __forceinline__ void run_slices(const GemmArguments& p, Mainloop<Conf
 
 /// The code of the consumer warpgroups: mainloop and epilogue, tile by tile.
 template <class Config, class Scheduler>
-__device__ __forceinline__ void consume(const GemmArguments& p, const CUtensorMap& out_map,
+__device__ __forceinline__ void consume(const KernelArguments& p, const CUtensorMap& out_map,
                                         std::uint8_t* memory, const Ring& ring, const KRange& range,
                                         const PartialSlot<Config>& partial, bool is_stream_k,
                                         Scheduler& scheduler, SharedState<Config::kStages>& state,
@@ -87,7 +87,7 @@ template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     wgmma_gemm_kernel(const __grid_constant__ CUtensorMap x_map,
                       const __grid_constant__ CUtensorMap out_map,
-                      const __grid_constant__ GemmArguments p) {
+                      const __grid_constant__ KernelArguments p) {
   extern __shared__ __align__(1024) std::uint8_t memory[];
   auto& state = *reinterpret_cast<SharedState<Config::kStages>*>(memory + Config::kStateOffset);
   const Ring ring = Ring::of<Config>(ptx::cvta_shared(memory), state.full, state.empty);

@@ -3,8 +3,8 @@
 
 namespace nvfp4::cuda::sm120 {
 
-void twin_gemm(const KernelConfig& kernel, const QuantizedX& x, const GemmArguments& p, int blocks,
-               cudaStream_t stream) {
+void twin_gemm(const KernelConfig& kernel, const QuantizedX& x, const KernelArguments& p,
+               int blocks, cudaStream_t stream) {
   dispatch<OmmaTwin, false>(kernel, x, p, blocks, stream);
 }
 

@@ -3,7 +3,7 @@
 
 namespace nvfp4::cuda::sm120 {
 
-void twin_gemm_swiglu(const KernelConfig& kernel, const QuantizedX& x, const GemmArguments& p,
+void twin_gemm_swiglu(const KernelConfig& kernel, const QuantizedX& x, const KernelArguments& p,
                       int blocks, cudaStream_t stream) {
   dispatch<OmmaTwin, true>(kernel, x, p, blocks, stream);
 }
