@@ -19,6 +19,8 @@
 ///       EXPECT_EQ(difference(c.run({.device = Device::cuda()}), c.run(kReference)), "") << c.name;
 namespace nvfp4::test {
 
+inline const Device kGpu = Device::cuda();
+
 struct Place {
   std::string backend = {};  ///< of the CPU
   Device device = {};

@@ -12,8 +12,6 @@
 /// Layers on a GPU; skipped, with the reason, where they cannot run.
 namespace nvfp4::test {
 
-inline const Device kGpu = Device::cuda();
-
 class OnHopper : public testing::Test {
  protected:
   void SetUp() override {

@@ -24,8 +24,6 @@
 /// Products on tensor cores and FP64 ones of the unpacked weights.
 namespace nvfp4::test {
 
-inline const Device kGpu = Device::cuda();
-
 class CudaGemm : public testing::Test {
  protected:
   void SetUp() override {

@@ -8,7 +8,7 @@
 #include "sm120/quantized.h"
 
 namespace nvfp4::cuda::sm120 {
-namespace {
+namespace twin_kernels {
 
 #define EXPECT_CUDA(call) ASSERT_EQ(call, cudaSuccess) << cudaGetErrorString(cudaGetLastError())
 
@@ -110,5 +110,5 @@ TEST_P(CudaOmmaTwinDepths, EveryTileHasTheSumsOfTheInstruction) {
 INSTANTIATE_TEST_SUITE_P(To, CudaOmmaTwinDepths, testing::Range(0, 16),
                          [](const auto& test) { return std::to_string((test.param + 1) * 1024); });
 
-}  // namespace
+}  // namespace twin_kernels
 }  // namespace nvfp4::cuda::sm120
