@@ -10,7 +10,6 @@
 
 /// Completions and manual pages say what --help says.
 namespace nvfp4::cli_completions_test {
-namespace {
 
 /// The names of a command's options in its help.
 Words options_in(const std::string& help) {
@@ -114,7 +113,6 @@ TEST_F(Completions, ManualPagesHaveEveryOptionAndTheExamples) {
   expect_one_line_error(run({"man", "verfy"}), 2, {"did you mean 'verify'?"});
 }
 
-}  // namespace
 }  // namespace nvfp4::cli_completions_test
 
 #endif

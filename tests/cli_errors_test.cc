@@ -8,7 +8,6 @@
 
 /// The codes of errors, as the command shows them.
 namespace nvfp4::cli_errors_test {
-namespace {
 
 bool has(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
 
@@ -93,7 +92,6 @@ TEST_F(Cli, PartsThatAreNoFolderAreAnIoError) {
   EXPECT_TRUE(has(r.err, "file: cannot create directories") && has(r.err, "[NV01")) << r.err;
 }
 
-}  // namespace
 }  // namespace nvfp4::cli_errors_test
 
 #endif

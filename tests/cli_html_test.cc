@@ -8,7 +8,6 @@
 #include "run_cli.h"
 
 namespace nvfp4::cli_html_test {
-namespace {
 
 TEST_F(Cli, CompareWritesAPageThatLoadsNothing) {
   make_sample();
@@ -97,7 +96,6 @@ TEST_F(Cli, ComparePageIsNeverWrittenIntoACheckpoint) {
   EXPECT_FALSE(std::filesystem::exists(dir_ / "out" / "p.html"));
 }
 
-}  // namespace
 }  // namespace nvfp4::cli_html_test
 
 #endif  // NVFP4_CLI_PATH

@@ -7,7 +7,6 @@
 
 /// Models by their names on the Hugging Face Hub, in its cache.
 namespace nvfp4::cli_hub_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -190,7 +189,6 @@ TEST_F(Hub, NothingIsStarted) {
   EXPECT_FALSE(fs::exists(dir_ / "STARTED"));
 }
 
-}  // namespace
 }  // namespace nvfp4::cli_hub_test
 
 #endif

@@ -10,7 +10,6 @@
 
 /// The blocks of one tensor, read back and looked at.
 namespace nvfp4::cli_inspect_blocks_test {
-namespace {
 
 bool has(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
 
@@ -52,7 +51,6 @@ TEST_F(Cli, InspectShowsTheBlocksOfARow) {
   EXPECT_TRUE(inspect_blocks(dir_ / "m", name, 0, 1).empty());
 }
 
-}  // namespace
 }  // namespace nvfp4::cli_inspect_blocks_test
 
 #endif

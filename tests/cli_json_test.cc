@@ -9,7 +9,6 @@
 
 /// What the commands print with --json, against docs/schema/nvfp4.schema.json.
 namespace nvfp4::cli_json_test {
-namespace {
 
 using Json = nlohmann::json;
 
@@ -96,7 +95,6 @@ TEST_F(CliJson, OfARunHasEveryDecisionAndNoSummary) {
   EXPECT_EQ(ignored, 2);
 }
 
-}  // namespace
 }  // namespace nvfp4::cli_json_test
 
 #endif

@@ -7,7 +7,6 @@
 #include "run_cli.h"
 
 namespace nvfp4::cli_names_test {
-namespace {
 
 TEST_F(Cli, NamesAreShownWithEscapesInPlaceOfWhatATerminalObeys) {
   // A mark that turns text around, an escape sequence, a separator of lines, an invisible one.
@@ -50,7 +49,6 @@ TEST_F(Cli, NamesAreShownWithEscapesInPlaceOfWhatATerminalObeys) {
   EXPECT_TRUE(any);
 }
 
-}  // namespace
 }  // namespace nvfp4::cli_names_test
 
 #endif

@@ -8,7 +8,6 @@
 
 /// nvfp4 selftest: what it prints and writes, and its exit status.
 namespace nvfp4::cli_selftest_test {
-namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -54,7 +53,6 @@ TEST_F(Cli, SelftestRefusesWhatItCannotDoBeforeItStarts) {
   EXPECT_THAT(r.err, HasSubstr("device = cuda:999"));
 }
 
-}  // namespace
 }  // namespace nvfp4::cli_selftest_test
 
 #endif

@@ -8,7 +8,6 @@
 #include "run_cli.h"
 
 namespace nvfp4::cli_test {
-namespace {
 
 const char* const kCommands[] = {"quantize", "convert", "inspect", "compare", "verify",
                                  "sample",   "bench",   "tune",    "selftest"};
@@ -391,7 +390,6 @@ TEST_F(Cli, AFileSizeLimitIsAnErrorNotASignal) {
   EXPECT_TRUE(has(read_text(dir_ / "err"), "nvfp4: error: ")) << read_text(dir_ / "err");
 }
 
-}  // namespace
 }  // namespace nvfp4::cli_test
 
 #endif  // NVFP4_CLI_PATH

@@ -8,7 +8,6 @@
 #include "run_cli.h"
 
 namespace nvfp4::cli_toolbox_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -186,7 +185,6 @@ TEST_F(Cli, RepairSaysWhatItChanged) {
   expect_one_line_error(run({"repair", "m", "c"}), 1, {"no NVFP4 weight"});
 }
 
-}  // namespace
 }  // namespace nvfp4::cli_toolbox_test
 
 #endif  // NVFP4_CLI_PATH

@@ -7,7 +7,6 @@
 #include "run_cli.h"
 
 namespace nvfp4::cli_usage_test {
-namespace {
 
 TEST_F(Cli, NamesTheNearestCommand) {
   expect_one_line_error(run({"quantise", "a", "b"}), 2,
@@ -217,7 +216,6 @@ TEST_F(Cli, VerifyOfATruncatedFile_AdvisesOnThatFile) {
   EXPECT_FALSE(has(r.out, "quantization_config")) << r.out;
 }
 
-}  // namespace
 }  // namespace nvfp4::cli_usage_test
 
 #endif

@@ -1,16 +1,10 @@
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-#include <thread>
-
 #include "../cli/terminal.h"
+#include "testing.h"
 
 namespace nvfp4::progress_bar_test {
-namespace {
 
 /// stderr goes to a file.
 class ProgressLines : public testing::Test {
@@ -90,5 +84,4 @@ TEST_F(ProgressLines, AreNotThereWhenQuiet) {
   EXPECT_EQ(text(), "");
 }
 
-}  // namespace
 }  // namespace nvfp4::progress_bar_test

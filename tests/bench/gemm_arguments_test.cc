@@ -1,12 +1,9 @@
 // What nvfp4_cuda_gemm_bench makes of its command line. No GPU is needed.
 #include "../../bench/cuda/gemm_arguments.h"
 
-#include <gtest/gtest.h>
-
-#include <set>
+#include "testing.h"
 
 namespace nvfp4::bench::gemm_arguments_test {
-namespace {
 
 GemmBenchArguments parse(std::vector<const char*> given) { return parse_gemm_arguments(given); }
 
@@ -69,5 +66,4 @@ TEST(GemmBenchShapes, EachIsListedOnceAndCanBeMultiplied) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::bench::gemm_arguments_test

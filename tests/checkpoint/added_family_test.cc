@@ -1,19 +1,14 @@
 // What a family takes: one row. A made-up one is kept, fused, stacked and renamed as it says, and
 // nothing else in the library names it.
-#include <gmock/gmock.h>
-
-#include "checkpoint/expect_error.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/families/experts.h"
 #include "checkpoint/families/family.h"
 #include "checkpoint/families/fuse.h"
 #include "checkpoint/families/narrow.h"
 #include "checkpoint/formats/renamed.h"
 #include "checkpoint/gguf/names.h"
-#include "checkpoint/loaded_folder.h"
-#include "nvfp4/error.h"
 
 namespace nvfp4::added_family_test {
-namespace {
 
 using namespace checkpoint;
 
@@ -79,5 +74,4 @@ TEST(AFamily, IsGoneWithTheObjectThatAddedIt) {
   EXPECT_TRUE(families_of(kTypes).empty());
 }
 
-}  // namespace
 }  // namespace nvfp4::added_family_test

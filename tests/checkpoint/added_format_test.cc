@@ -1,17 +1,10 @@
 // What a format takes: one table. A made-up one is quantized to, read, judged, converted and
 // repaired, and nothing else in the library names it.
-#include <gmock/gmock.h>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
-#include "checkpoint/findings.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/formats/excludes.h"
 #include "checkpoint/formats/format.h"
-#include "nvfp4/checkpoint/repair.h"
-#include "nvfp4/error.h"
 
 namespace nvfp4::added_format_test {
-namespace {
 
 using namespace checkpoint;
 
@@ -122,5 +115,4 @@ TEST(AFormat, IsGoneWithTheObjectThatAddedIt) {
   expect_error<ValueError>([] { checkpoint_format("plaid"); }, {"plaid", "modelopt"});
 }
 
-}  // namespace
 }  // namespace nvfp4::added_format_test

@@ -1,16 +1,10 @@
 // What a way to quantize a checkpoint takes: one row, which says what it has to know. A made-up one
 // is offered, supplied with that or refused, and nothing else in the library names it.
-#include <gmock/gmock.h>
-
-#include <nlohmann/json.hpp>
-
-#include "checkpoint/expect_error.h"
 #include "checkpoint/statistics_file.h"
-#include "nvfp4/error.h"
 #include "quantizers/method.h"
+#include "testing.h"
 
 namespace nvfp4::added_quantizer_test {
-namespace {
 
 class AQuantizerMore : public testing::Test {
  protected:
@@ -63,5 +57,4 @@ TEST(AQuantizer, IsGoneWithTheObjectThatAddedIt) {
   expect_error<ValueError>([] { method_from_name("tartan"); }, {"tartan", "gptq"});
 }
 
-}  // namespace
 }  // namespace nvfp4::added_quantizer_test

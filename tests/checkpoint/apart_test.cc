@@ -1,18 +1,12 @@
 #include "checkpoint/safetensors/apart.h"
 
-#include <gtest/gtest.h>
-
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/compare/shared_work.h"
-#include "checkpoint/expect_error.h"
 #include "checkpoint/statistics_file.h"
-#include "checkpoint/tiny_model.h"
 #include "core/options_error.h"
-#include "nvfp4/checkpoint/convert.h"
-#include "nvfp4/checkpoint/repair.h"
 
 /// Tests that what a command reads lies apart from what it writes or removes, whatever the names.
 namespace nvfp4::apart_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -135,5 +129,4 @@ TEST_F(Apart, PathsThatDoNotExistYet) {
   EXPECT_THROW(require_apart({}, both), OptionsError);
 }
 
-}  // namespace
 }  // namespace nvfp4::apart_test

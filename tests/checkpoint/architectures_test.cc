@@ -1,17 +1,10 @@
-#include <gtest/gtest.h>
-
-#include <fstream>
-#include <map>
-#include <set>
-#include <sstream>
-
 #include "checkpoint/families/select.h"
 #include "checkpoint/match/pattern.h"
+#include "testing.h"
 
 /// The selection against every architecture that transformers builds from a default configuration.
 /// tools/architectures.py writes the table.
 namespace nvfp4::checkpoint::architectures_test {
-namespace {
 
 using Strings = std::set<std::string>;
 
@@ -153,5 +146,4 @@ TEST(Architectures, AlmostAllWeightsOfLayersAreQuantized) {
     EXPECT_LT(sizes.first, 0.1 * sizes.second) << architecture;
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint::architectures_test

@@ -1,22 +1,8 @@
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <functional>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
-#include "checkpoint/findings.h"
-#include "checkpoint/packed_models.h"
-#include "nvfp4/checkpoint/convert.h"
-#include "nvfp4/checkpoint/repair.h"
-#include "nvfp4/checkpoint/verify.h"
-#include "nvfp4/error.h"
+#include "checkpoint/checkpoints.h"
 
 /// What verify calls broken in a source does not come out of quantize and convert as if it were
 /// whole.
 namespace nvfp4::broken_sources_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -398,5 +384,4 @@ TEST(BrokenCache, IsNoneThatNothingDeclares) {
   expect_error<FormatError>([&] { quantize_checkpoint(options); }, {"cache-scale-negative", name});
 }
 
-}  // namespace
 }  // namespace nvfp4::broken_sources_test

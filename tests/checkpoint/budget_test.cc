@@ -1,21 +1,10 @@
 #include "checkpoint/choose/budget.h"
 
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <random>
-#include <set>
-
-#include "checkpoint/expect_error.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/statistics_file.h"
-#include "checkpoint/tiny_model.h"
-#include "nvfp4/error.h"
 
 /// Layers chosen for a number of bits.
 namespace nvfp4::budget_test {
-namespace {
 
 namespace fs = std::filesystem;
 using checkpoint::Allocation;
@@ -471,5 +460,4 @@ TEST_F(Bits, ThatCannotBeAreRefused) {
   expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"bits and size"});
 }
 
-}  // namespace
 }  // namespace nvfp4::budget_test

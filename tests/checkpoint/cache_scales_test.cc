@@ -1,18 +1,8 @@
-#include <gtest/gtest.h>
-
-#include <cmath>
-
-#include "checkpoint/expect_error.h"
-#include "checkpoint/findings.h"
-#include "checkpoint/loaded_folder.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/statistics_file.h"
-#include "core/json.h"
-#include "nvfp4/checkpoint/convert.h"
-#include "nvfp4/error.h"
 
 /// Scales of cached keys and values: from statistics, through conversions, verified.
 namespace nvfp4::cache_scales_test {
-namespace {
 
 namespace fs = std::filesystem;
 using safetensors::DType;
@@ -384,5 +374,4 @@ TEST_F(CacheScales, OfWrongStatisticsAreRefused) {
   })) << testing::PrintToString(warnings);
 }
 
-}  // namespace
 }  // namespace nvfp4::cache_scales_test

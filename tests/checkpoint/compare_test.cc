@@ -1,20 +1,6 @@
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
-
-#include "checkpoint/expect_error.h"
-#include "checkpoint/stored_tensors.h"
-#include "checkpoint/temp_dir.h"
-#include "nvfp4/checkpoint/checkpoint.h"
-#include "nvfp4/error.h"
-#include "nvfp4/runtime.h"
+#include "checkpoint/checkpoints.h"
 
 namespace nvfp4::compare_test {
-namespace {
 
 using enum safetensors::DType;
 
@@ -309,5 +295,4 @@ TEST_F(Compare, NamesTheSideThatIsMissing) {
                         {"nowhere"});
 }
 
-}  // namespace
 }  // namespace nvfp4::compare_test

@@ -1,16 +1,7 @@
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <string>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
-#include "nvfp4/checkpoint/repair.h"
-#include "nvfp4/error.h"
+#include "checkpoint/checkpoints.h"
 
 /// What becomes of the text of config.json.
 namespace nvfp4::config_text_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -71,5 +62,4 @@ TEST(ConfigText, AnEmptyFileIsNoAbsentOne) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::config_text_test

@@ -1,15 +1,7 @@
-#include <gtest/gtest.h>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/packed_models.h"
-#include "nvfp4/checkpoint/convert.h"
-#include "nvfp4/checkpoint/repair.h"
-#include "nvfp4/checkpoint/verify.h"
-#include "nvfp4/error.h"
+#include "checkpoint/checkpoints.h"
 
 /// Conversions to and from ComfyUI, and of DeepSeek-V4.
 namespace nvfp4::convert_forms_test {
-namespace {
 
 namespace fs = std::filesystem;
 using enum safetensors::DType;
@@ -296,5 +288,4 @@ TEST(Convert, TheConfigurationOfAPlainModelNamesItsDtype) {
   EXPECT_EQ(plain["torch_dtype"], "bfloat16");
 }
 
-}  // namespace
 }  // namespace nvfp4::convert_forms_test

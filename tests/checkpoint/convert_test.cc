@@ -1,20 +1,6 @@
-#include "nvfp4/checkpoint/convert.h"
-
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <random>
-#include <tuple>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
-#include "checkpoint/loaded_folder.h"
-#include "checkpoint/packed_models.h"
-#include "nvfp4/checkpoint/verify.h"
-#include "nvfp4/error.h"
+#include "checkpoint/checkpoints.h"
 
 namespace nvfp4::checkpoint_convert_test {
-namespace {
 
 namespace fs = std::filesystem;
 using enum safetensors::DType;
@@ -491,5 +477,4 @@ TEST(Convert, RefusesAGlobalScaleForEachRow) {
   EXPECT_FALSE(fs::exists(dir / "b")) << "nothing is written";
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint_convert_test

@@ -1,15 +1,9 @@
 // Experts that are stored one by one become what the model's family reads: stacks.
 #include "checkpoint/plan/decoded.h"
 
-#include <gtest/gtest.h>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
-#include "checkpoint/loaded_folder.h"
-#include "nvfp4/error.h"
+#include "checkpoint/checkpoints.h"
 
 namespace nvfp4::decoded_test {
-namespace {
 
 const std::string kLayer = "model.layers.0.mlp.experts.";
 
@@ -133,5 +127,4 @@ TEST(Stacks, AreNotMadeOfExpertsThatTheFamilyStoresOneByOne) {
   EXPECT_TRUE(LoadedModel(dir / "plain").has(kLayer + "1.up_proj.weight"));
 }
 
-}  // namespace
 }  // namespace nvfp4::decoded_test

@@ -1,17 +1,9 @@
 #include "checkpoint/verify/exclusions.h"
 
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <random>
-#include <set>
-
-#include "checkpoint/expect_error.h"
 #include "checkpoint/formats/excludes.h"
-#include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4::checkpoint::exclusions_test {
-namespace {
 
 using Match = Exclusions::Match;
 
@@ -248,5 +240,4 @@ TEST(Exclusions, AnExpressionThatIsNoneIsNamed) {
   expect_error<FormatError>([&] { Exclusions{d}; }, {"config.json", "re:(a"});
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint::exclusions_test

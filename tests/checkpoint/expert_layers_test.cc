@@ -1,13 +1,8 @@
 #include "checkpoint/families/expert_layers.h"
 
-#include <gtest/gtest.h>
-
-#include <nlohmann/json.hpp>
-
-#include "checkpoint/tiny_model.h"
+#include "checkpoint/checkpoints.h"
 
 namespace nvfp4::checkpoint::expert_layers_test {
-namespace {
 
 using Names = std::vector<std::string>;
 
@@ -109,5 +104,4 @@ TEST(ExpertLayers, AnExpertWithoutAnInputAmaxTakesTheLargestOfItsLayer) {
   EXPECT_NE(report.warnings[0].find("2 of 6 modules"), std::string::npos) << report.warnings[0];
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint::expert_layers_test

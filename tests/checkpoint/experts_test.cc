@@ -1,12 +1,8 @@
 #include "checkpoint/families/experts.h"
 
-#include <gtest/gtest.h>
-
-#include "checkpoint/expect_error.h"
-#include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4::checkpoint::experts_test {
-namespace {
 
 safetensors::TensorInfo tensor(std::string name, std::vector<std::int64_t> shape) {
   safetensors::TensorInfo t;
@@ -98,5 +94,4 @@ TEST(SliceExperts, ASquareMatrixNeedsAKnownModel) {
       {"l.experts.w1"});
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint::experts_test

@@ -1,17 +1,11 @@
 // Experts that saw few tokens: their Gram matrices are completed by those of their layer.
-#include <gtest/gtest.h>
-
-#include <bit>
-#include <cstring>
-
 #include "checkpoint/statistics/statistics.h"
 #include "checkpoint/statistics_file.h"
 #include "nvfp4/format.h"
-#include "nvfp4/runtime.h"
 #include "report/report.h"
+#include "testing.h"
 
 namespace nvfp4::few_tokens_test {
-namespace {
 
 /// Four experts over one layer's inputs, of which one saw fewer tokens than it has channels.
 struct FewTokens : testing::Test {
@@ -146,5 +140,4 @@ TEST_F(FewTokens, OfExpertsWithoutAnyAreNoneOfTheLayer) {
       << report.warnings[0];
 }
 
-}  // namespace
 }  // namespace nvfp4::few_tokens_test

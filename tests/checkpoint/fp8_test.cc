@@ -1,23 +1,10 @@
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
 #include <cfloat>
-#include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/encode/fp8_chunk.h"
-#include "checkpoint/expect_error.h"
-#include "checkpoint/findings.h"
-#include "checkpoint/loaded_folder.h"
-#include "checkpoint/packed_models.h"
-#include "checkpoint/tiny_model.h"
-#include "nvfp4/checkpoint/convert.h"
-#include "nvfp4/checkpoint/verify.h"
-#include "nvfp4/error.h"
 
 /// FP8 beside NVFP4: what recipes make of weights.
 namespace nvfp4::fp8_test {
-namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -343,5 +330,4 @@ TEST_F(Fp8, OfTheRecipeNvidiaHasTheCacheToo) {
   expect_sound();
 }
 
-}  // namespace
 }  // namespace nvfp4::fp8_test

@@ -1,12 +1,8 @@
 #include "checkpoint/families/fuse.h"
 
-#include <gtest/gtest.h>
-
-#include "checkpoint/expect_error.h"
-#include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4::checkpoint::fuse_test {
-namespace {
 
 TEST(Fuse, SiblingsThatLoadersMergeShareAKey) {
   const FuseRules rules({});
@@ -56,5 +52,4 @@ TEST(Fuse, SetsThatNameNoModuleAreWarnedAbout) {
             std::vector<std::string>{"--fuse nosuch,nosuch2: matches no quantized module"});
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint::fuse_test

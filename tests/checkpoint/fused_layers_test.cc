@@ -1,13 +1,6 @@
-#include <gtest/gtest.h>
-
-#include <map>
-
-#include "checkpoint/packed_models.h"
-#include "checkpoint/tiny_model.h"
-#include "nvfp4/checkpoint/checkpoint.h"
+#include "checkpoint/checkpoints.h"
 
 namespace nvfp4::fused_layers_test {
-namespace {
 
 /// q_proj and v_proj could be quantized, but loaders make one module of them and k_proj.
 TEST(FusedLayers, WhatIsFusedWithAWeightThatIsKeptForItsRowsIsKeptToo) {
@@ -75,5 +68,4 @@ TEST(RowsThatAreNoMultipleOf16, KeepAMatrix) {
   EXPECT_EQ(actions[p + "shared.up_proj.weight"], "converted");
 }
 
-}  // namespace
 }  // namespace nvfp4::fused_layers_test

@@ -1,22 +1,10 @@
 // Configs, indexes, headers and GGUF files with random damage, through everything that reads them:
 // a typed error or a result, never a crash or another exception.
-#include <gtest/gtest.h>
-
-#include <functional>
-#include <random>
-
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/gguf/gguf_models.h"
-#include "checkpoint/loaded_folder.h"
-#include "checkpoint/packed_models.h"
 #include "checkpoint/stacked_experts.h"
-#include "nvfp4/checkpoint/convert.h"
-#include "nvfp4/checkpoint/load_layers.h"
-#include "nvfp4/checkpoint/repair.h"
-#include "nvfp4/checkpoint/verify.h"
-#include "nvfp4/error.h"
 
 namespace nvfp4::fuzzed_folders_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -205,5 +193,4 @@ TEST(FuzzedGguf, IsUsedOrRefusedWithATypedError) {
   EXPECT_GT(results, 20);
 }
 
-}  // namespace
 }  // namespace nvfp4::fuzzed_folders_test

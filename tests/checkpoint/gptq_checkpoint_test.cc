@@ -1,17 +1,8 @@
 // Checkpoints quantized by the Gram matrices of their layers' inputs.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <limits>
-#include <nlohmann/json.hpp>
-
-#include "checkpoint/expect_error.h"
 #include "checkpoint/statistics_file.h"
-#include "nvfp4/error.h"
-#include "nvfp4/runtime.h"
+#include "testing.h"
 
 namespace nvfp4::gptq_checkpoint_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -198,5 +189,4 @@ TEST_F(GptqCheckpoint, AFinishedOutputOfOtherSweepsIsNoOutputOfThisRun) {
   expect_error<ValueError>([&] { quantize_checkpoint(run); }, {"resume"});
 }
 
-}  // namespace
 }  // namespace nvfp4::gptq_checkpoint_test

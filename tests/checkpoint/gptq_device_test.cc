@@ -1,13 +1,10 @@
 // Checkpoints that the GPU quantizes by what calibration saw. Skipped, with the reason, without
 // one.
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
 #include "checkpoint/cuda_checkpoint.h"
 #include "checkpoint/statistics_file.h"
+#include "testing.h"
 
 namespace nvfp4::gptq_device_test {
-namespace {
 
 using safetensors::DType;
 
@@ -75,5 +72,4 @@ TEST_F(CudaStatistics, GiveTheBytesOfTheCpuForManyChunksOnAnyNumberOfThreads) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::gptq_device_test

@@ -1,14 +1,11 @@
 // Runs by Gram matrices that are killed while they compute, and go on.
-#include <gtest/gtest.h>
 #include <signal.h>
-
-#include <nlohmann/json.hpp>
 
 #include "checkpoint/child_process.h"
 #include "checkpoint/statistics_file.h"
+#include "testing.h"
 
 namespace nvfp4::gptq_resume_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -53,5 +50,4 @@ TEST(GptqResume, AfterAKillARunEndsByteIdenticalWithTheSameDecisions) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::gptq_resume_test

@@ -1,20 +1,13 @@
 #include "checkpoint/io/input_hints.h"
 
-#include <fmt/format.h>
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/compare/shared_work.h"
-#include "checkpoint/expect_error.h"
-#include "checkpoint/findings.h"
 #include "checkpoint/source/model_folder.h"
-#include "checkpoint/tiny_model.h"
-#include "nvfp4/checkpoint/verify.h"
-#include "nvfp4/error.h"
 
 /// Inputs that are almost what is meant.
 namespace nvfp4::checkpoint::input_hints_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -224,5 +217,4 @@ TEST(InputHints, AShardByItselfDoesNotPassForTheModel) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint::input_hints_test

@@ -1,19 +1,6 @@
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
-
-#include "checkpoint/expect_error.h"
-#include "checkpoint/stored_tensors.h"
-#include "checkpoint/temp_dir.h"
-#include "nvfp4/checkpoint/checkpoint.h"
-#include "nvfp4/error.h"
-#include "nvfp4/runtime.h"
+#include "checkpoint/checkpoints.h"
 
 namespace nvfp4::inspect_test {
-namespace {
 
 using enum safetensors::DType;
 using Tensors = std::vector<Stored>;
@@ -225,5 +212,4 @@ TEST(Inspect, WritesJsonWithoutNaN) {
   EXPECT_EQ(json.at("parameters"), 65);
 }
 
-}  // namespace
 }  // namespace nvfp4::inspect_test

@@ -1,25 +1,12 @@
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
-
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/child_process.h"
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
 #include "checkpoint/statistics_file.h"
-#include "checkpoint/tiny_model.h"
-#include "nvfp4/checkpoint/convert.h"
-#include "nvfp4/checkpoint/safetensors.h"
-#include "nvfp4/error.h"
 
 /// Runs that are killed before each change to the names in the output: they go through rename(),
 /// unlink() and remove(), which this file puts in the place of the C library's. And fsync(), to see

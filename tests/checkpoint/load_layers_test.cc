@@ -1,18 +1,9 @@
-#include "nvfp4/checkpoint/load_layers.h"
-
-#include <gtest/gtest.h>
-
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "checkpoint/converted.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/gguf/gguf_models.h"
 #include "checkpoint/load/layer_weights.h"
-#include "checkpoint/tiny_model.h"
 #include "layers/moe_cases.h"
 
 namespace nvfp4::load_layers_test {
-namespace {
 
 using test::contains;
 using test::Fill;
@@ -491,5 +482,4 @@ TEST(LoadLayers, AnInterruptedFolderOrNoneIsAnError) {
   EXPECT_TRUE(contains(message_of<FormatError>([&] { Checkpoint(dir / "m"); }), "incomplete"));
 }
 
-}  // namespace
 }  // namespace nvfp4::load_layers_test

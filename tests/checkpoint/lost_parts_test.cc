@@ -1,20 +1,8 @@
-#include <gtest/gtest.h>
-
-#include <functional>
-#include <string>
-#include <vector>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
-#include "checkpoint/findings.h"
-#include "checkpoint/packed_models.h"
-#include "nvfp4/checkpoint/verify.h"
-#include "nvfp4/error.h"
+#include "checkpoint/checkpoints.h"
 
 /// Quantized weights of a source of which a part is gone, or has another form: nothing of them is
 /// copied as if it were a table of bytes.
 namespace nvfp4::lost_parts_test {
-namespace {
 
 namespace fs = std::filesystem;
 using enum safetensors::DType;
@@ -149,5 +137,4 @@ TEST(LostParts, AreNoneOfOtherTensors) {
   EXPECT_TRUE(quantize_or_convert(dir / "in", dir / "out", "quantize", false).warnings.empty());
 }
 
-}  // namespace
 }  // namespace nvfp4::lost_parts_test

@@ -1,22 +1,7 @@
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <string>
-#include <vector>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
-#include "checkpoint/findings.h"
-#include "checkpoint/packed_models.h"
-#include "nvfp4/checkpoint/checkpoint.h"
-#include "nvfp4/checkpoint/load_layers.h"
-#include "nvfp4/checkpoint/repair.h"
-#include "nvfp4/error.h"
+#include "checkpoint/checkpoints.h"
 
 /// FP8 codes without their scale: as values they would be wrong by orders of magnitude.
 namespace nvfp4::lost_scales_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -164,5 +149,4 @@ TEST_F(LostScales, AreNoneWhereNobodySpeaksOfScales) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::lost_scales_test

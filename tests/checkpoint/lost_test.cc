@@ -1,16 +1,7 @@
 // What an output cannot carry is an error, or at least said.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
-#include "checkpoint/packed_models.h"
-#include "nvfp4/checkpoint/repair.h"
-#include "nvfp4/error.h"
+#include "checkpoint/checkpoints.h"
 
 namespace nvfp4::lost_test {
-namespace {
 
 namespace fs = std::filesystem;
 using safetensors::DType;
@@ -166,5 +157,4 @@ TEST(Lost, RepairLeavesFp8AsItIs) {
             LoadedModel(dir / "nvfp4").at(kA + ".weight_packed").bytes);
 }
 
-}  // namespace
 }  // namespace nvfp4::lost_test

@@ -1,17 +1,10 @@
 // One budget for the patterns of a run, wherever they come from.
 #include "checkpoint/match/match_budget.h"
 
-#include <gtest/gtest.h>
-
-#include <functional>
-
-#include "checkpoint/expect_error.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/plan/plan.h"
-#include "checkpoint/tiny_model.h"
-#include "nvfp4/error.h"
 
 namespace nvfp4::checkpoint::match_budget_test {
-namespace {
 
 TEST(MatchBudget, IsOneForAllPatternsOfARun) {
   const TempDir dir;
@@ -48,5 +41,4 @@ TEST(MatchBudget, IsOneForAllPatternsOfARun) {
                            {"amax.json: pattern: (?!x).*o_proj.* takes more than what is left of"});
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint::match_budget_test

@@ -1,23 +1,9 @@
 #include "platform/memory.h"
 
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <string_view>
-#include <vector>
-
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/child_process.h"
-#include "checkpoint/temp_dir.h"
-#include "checkpoint/tiny_model.h"
-#include "nvfp4/checkpoint/checkpoint.h"
-#include "nvfp4/checkpoint/safetensors.h"
-#include "nvfp4/checkpoint/verify.h"
 
 namespace nvfp4::memory_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -162,5 +148,4 @@ TEST(Memory, PeakIsThatOfThisProgramAndNotOfWhatStartedIt) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-}  // namespace
 }  // namespace nvfp4::memory_test

@@ -1,18 +1,9 @@
-#include <fmt/format.h>
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <cmath>
-#include <nlohmann/json.hpp>
-
-#include "checkpoint/expect_error.h"
-#include "checkpoint/packed_models.h"
-#include "checkpoint/tiny_model.h"
-#include "nvfp4/error.h"
+#include "checkpoint/checkpoints.h"
 
 /// LoRA adapters, merged while a model is quantized.
 namespace nvfp4::merge_test {
-namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -244,5 +235,4 @@ TEST_F(Merge, TimeGrowsWithThePatternsAndNotTheModules) {
   expect_error<FormatError>([&] { run({lora_.string()}); }, {"o_proj has rank 2", "says 4"});
 }
 
-}  // namespace
 }  // namespace nvfp4::merge_test

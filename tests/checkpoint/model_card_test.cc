@@ -1,15 +1,9 @@
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/child_process.h"
 #include "checkpoint/output/front_matter.h"
-#include "checkpoint/tiny_model.h"
-#include "core/json.h"
-#include "nvfp4/checkpoint/convert.h"
 
 /// The card in a quantized folder.
 namespace nvfp4::model_card_test {
-namespace {
 
 namespace fs = std::filesystem;
 using checkpoint::front_matter;
@@ -196,5 +190,4 @@ TEST(FrontMatter, HasPlainWordsAndListsOfThemAndNothingElse) {
   EXPECT_TRUE(front_matter(fmt::format("---\nlicense: {}\n---\n", std::string(1000, 'x'))).empty());
 }
 
-}  // namespace
 }  // namespace nvfp4::model_card_test

@@ -1,14 +1,10 @@
 #include "checkpoint/families/model_config.h"
 
-#include <gtest/gtest.h>
-
-#include "checkpoint/expect_error.h"
 #include "checkpoint/formats/declared.h"
 #include "checkpoint/io/json_text.h"
-#include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4::checkpoint::model_config_test {
-namespace {
 
 TEST(ModelConfig, AddsTheQuantizationAndKeepsEveryOtherByte) {
   const std::string text =
@@ -148,5 +144,4 @@ TEST(ModelConfig, ErrorsInItsTextAreShort) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint::model_config_test

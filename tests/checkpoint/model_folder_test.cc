@@ -1,14 +1,10 @@
 #include "checkpoint/source/model_folder.h"
 
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "checkpoint/expect_error.h"
-#include "checkpoint/tiny_model.h"
-#include "nvfp4/error.h"
+#include "checkpoint/checkpoints.h"
 
 namespace nvfp4::checkpoint::model_folder_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -180,5 +176,4 @@ TEST(ModelFolder, APipeInsteadOfAFileIsAnErrorNotAHang) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint::model_folder_test

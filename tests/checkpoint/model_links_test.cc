@@ -1,18 +1,14 @@
 #include "checkpoint/safetensors/model_links.h"
 
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/gguf/gguf_models.h"
 #include "checkpoint/gguf/tokenizer.h"
 #include "checkpoint/source/model_folder.h"
-#include "nvfp4/error.h"
 
 /// What a model folder may hold besides plain files, and what a run that fails leaves.
 namespace nvfp4::checkpoint::model_links_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -171,5 +167,4 @@ TEST(ModelFolders, ATensorWhoseRowsCannotBeMeantIsKept) {
   EXPECT_NE(report.tensors[0].reason.find("549755813888 columns"), std::string::npos);
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint::model_links_test

@@ -1,15 +1,9 @@
 // Models in FP32: what is not quantized becomes BF16, but for what loaders keep.
 #include "checkpoint/families/narrow.h"
 
-#include <gtest/gtest.h>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
-#include "checkpoint/loaded_folder.h"
-#include "nvfp4/error.h"
+#include "checkpoint/checkpoints.h"
 
 namespace nvfp4::narrow_test {
-namespace {
 
 using enum safetensors::DType;
 
@@ -169,5 +163,4 @@ TEST(ModelConfig, TextBehindTheEndOfAConfigIsRefused) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::narrow_test

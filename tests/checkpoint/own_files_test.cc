@@ -1,19 +1,9 @@
-#include <gtest/gtest.h>
-
-#include <nlohmann/json.hpp>
-
-#include "checkpoint/expect_error.h"
-#include "checkpoint/findings.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/io/file_hash.h"
 #include "checkpoint/safetensors/written_files.h"
-#include "checkpoint/tiny_model.h"
-#include "nvfp4/checkpoint/convert.h"
-#include "nvfp4/checkpoint/verify.h"
-#include "nvfp4/error.h"
 
 /// The list of what was written: what --overwrite removes, and the hashes of files.
 namespace nvfp4::own_files_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -230,5 +220,4 @@ TEST(FileHash, RangesInAnyOrder_GiveOneHash) {
   EXPECT_NE(hash_of(dir / "file"), whole);
 }
 
-}  // namespace
 }  // namespace nvfp4::own_files_test

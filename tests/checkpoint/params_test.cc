@@ -1,14 +1,7 @@
 // params.json, which loaders of Mistral's own form read in place of config.json.
-#include <gtest/gtest.h>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
-#include "checkpoint/findings.h"
-#include "checkpoint/packed_models.h"
-#include "nvfp4/error.h"
+#include "checkpoint/checkpoints.h"
 
 namespace nvfp4::params_test {
-namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
@@ -93,5 +86,4 @@ TEST_F(Params, ResumeKeepsThem) {
   EXPECT_EQ(read_text(out_ / "params.json"), before);
 }
 
-}  // namespace
 }  // namespace nvfp4::params_test

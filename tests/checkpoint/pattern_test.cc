@@ -1,16 +1,8 @@
 #include "checkpoint/match/pattern.h"
 
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <optional>
-#include <random>
-
-#include "checkpoint/expect_error.h"
-#include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4::checkpoint::pattern_test {
-namespace {
 
 bool glob_matches(std::string_view pattern, std::string_view name) {
   MatchBudget budget;
@@ -244,5 +236,4 @@ TEST(PatternList, HostileGlobsSpendTheBudget) {
       {"a?b", "what is left of 1000000 steps for all patterns of a run"});
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint::pattern_test

@@ -1,16 +1,9 @@
-#include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <filesystem>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
-#include "nvfp4/checkpoint/verify.h"
-#include "nvfp4/error.h"
+#include "checkpoint/checkpoints.h"
 
 /// What the permissions of a model keep from being read is named before anything is written.
 namespace nvfp4::permissions_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -77,5 +70,4 @@ TEST_F(Permissions, OfFoldersAreNamedByTheFolder) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::permissions_test

@@ -1,16 +1,8 @@
-#include <gtest/gtest.h>
-
-#include "checkpoint/converted.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/gguf/gguf_models.h"
-#include "checkpoint/packed_models.h"
-#include "checkpoint/tiny_model.h"
-#include "core/json.h"
-#include "nvfp4/checkpoint/convert.h"
-#include "nvfp4/runtime.h"
 
 /// What an output says of who made it.
 namespace nvfp4::producer_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -120,5 +112,4 @@ TEST(DefaultFormat, IsThatOfTheOutputsName) {
   EXPECT_THROW(convert(dir / "m", dir / "n", ""), ValueError);
 }
 
-}  // namespace
 }  // namespace nvfp4::producer_test

@@ -1,19 +1,8 @@
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <fstream>
-#include <thread>
-
-#include "checkpoint/expect_error.h"
-#include "checkpoint/expect_quantized.h"
-#include "checkpoint/tiny_model.h"
-#include "core/json.h"
-#include "nvfp4/error.h"
-#include "nvfp4/quantize.h"
-#include "nvfp4/runtime.h"
+#include "checkpoint/checkpoints.h"
 
 namespace nvfp4::quantize_checkpoint_test {
-namespace {
 
 namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
@@ -402,5 +391,4 @@ TEST(QuantizeCheckpoint, TensorsOfEveryOtherKindAreCopied) {
   EXPECT_EQ(out.at("a.0.proj.weight").shape, (std::vector<std::int64_t>{48, 8}));
 }
 
-}  // namespace
 }  // namespace nvfp4::quantize_checkpoint_test

@@ -1,18 +1,8 @@
 // Whole checkpoints through the GPU. Skipped, with the reason, without one.
-#include <gtest/gtest.h>
-
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/cuda_checkpoint.h"
-#include "checkpoint/expect_error.h"
-#include "checkpoint/loaded_folder.h"
-#include "checkpoint/packed_models.h"
-#include "checkpoint/tiny_model.h"
-#include "nvfp4/checkpoint/convert.h"
-#include "nvfp4/checkpoint/repair.h"
-#include "nvfp4/error.h"
-#include "nvfp4/runtime.h"
 
 namespace nvfp4::quantize_device_test {
-namespace {
 
 namespace fs = std::filesystem;
 using safetensors::DType;
@@ -265,5 +255,4 @@ TEST(QuantizeCheckpointDevice, IsRefusedByConvertAndRepairInTheSameWords) {
   EXPECT_FALSE(fs::exists(dir / "out"));
 }
 
-}  // namespace
 }  // namespace nvfp4::quantize_device_test

@@ -1,18 +1,8 @@
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <functional>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/gguf/gguf_models.h"
-#include "checkpoint/packed_models.h"
-#include "nvfp4/error.h"
 
 /// `nvfp4 quantize` of models that hold NVFP4 weights already.
 namespace nvfp4::quantize_packed_test {
-namespace {
 
 namespace fs = std::filesystem;
 using enum safetensors::DType;
@@ -423,5 +413,4 @@ TEST(QuantizePacked, ConvertGivesMxfp4TheScaleOfItsNvfp4Partner) {
             LoadedModel(dir / "q").at(gate + ".weight").bytes);
 }
 
-}  // namespace
 }  // namespace nvfp4::quantize_packed_test

@@ -1,4 +1,3 @@
-#include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -6,18 +5,10 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-#include <nlohmann/json.hpp>
-#include <thread>
-
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/child_process.h"
-#include "checkpoint/expect_error.h"
-#include "checkpoint/tiny_model.h"
-#include "nvfp4/checkpoint/convert.h"
-#include "nvfp4/error.h"
-#include "nvfp4/runtime.h"
 
 namespace nvfp4::quantize_resume_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -488,5 +479,4 @@ TEST(Input, ThatIsTruncatedUnderfootIsAnErrorNotACrash) {
   EXPECT_FALSE(fs::exists(dir / "out" / "config.json"));
 }
 
-}  // namespace
 }  // namespace nvfp4::quantize_resume_test

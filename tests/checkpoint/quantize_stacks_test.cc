@@ -1,16 +1,8 @@
 // Experts that a model stacks: one by one in the output, or stacks there, too.
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_quantized.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/families/family.h"
-#include "checkpoint/packed_models.h"
-#include "nvfp4/checkpoint/repair.h"
-#include "nvfp4/checkpoint/verify.h"
 
 namespace nvfp4::quantize_stacks_test {
-namespace {
 
 using Names = std::vector<std::string>;
 
@@ -174,5 +166,4 @@ TEST(StackedExpertsOfMxfp4, AreComparedWithTheStacksThatModelOptExports) {
   EXPECT_FALSE(verify_checkpoint(verify).broken());
 }
 
-}  // namespace
 }  // namespace nvfp4::quantize_stacks_test

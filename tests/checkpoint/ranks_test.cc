@@ -1,23 +1,13 @@
 #include "checkpoint/output/ranks.h"
 
-#include <fmt/format.h>
-#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <map>
-#include <string>
-#include <thread>
-#include <vector>
-
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/child_process.h"
-#include "checkpoint/expect_error.h"
 #include "checkpoint/source/share_out.h"
-#include "checkpoint/tiny_model.h"
-#include "nvfp4/error.h"
 
 namespace nvfp4::ranks_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -310,5 +300,4 @@ TEST_F(RankFromText, NumbersAreGivenTogether) {
   expect_error<ValueError>([] { rank_from_text(1, "four"); }, {"ranks = 'four'"});
 }
 
-}  // namespace
 }  // namespace nvfp4::ranks_test

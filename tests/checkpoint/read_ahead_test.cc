@@ -1,19 +1,13 @@
 #include "checkpoint/encode/read_ahead.h"
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
-#include <string>
-
 #include "checkpoint/io/posix_file.h"
-#include "checkpoint/temp_dir.h"
+#include "testing.h"
 
 namespace nvfp4::checkpoint::read_ahead_test {
-namespace {
 
 using safetensors::TensorInfo;
 using std::chrono::steady_clock;
@@ -188,5 +182,4 @@ TEST(InputFile, BringsWhatWillBeReadIntoMemory) {
 }
 #endif
 
-}  // namespace
 }  // namespace nvfp4::checkpoint::read_ahead_test

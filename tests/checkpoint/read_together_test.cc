@@ -1,13 +1,8 @@
 #include "checkpoint/source/read_together.h"
 
-#include <gtest/gtest.h>
-
-#include <stdexcept>
-#include <string>
-#include <thread>
+#include "testing.h"
 
 namespace nvfp4::checkpoint::read_together_test {
-namespace {
 
 TEST(ReadTogether, DoesEachOnceAndSeveralAtATime) {
   constexpr std::size_t kCount = 100;
@@ -45,5 +40,4 @@ TEST(ReadTogether, ThrowsWhatTheFirstThrewOnceAllHaveEnded) {
   read_together(0, [](std::size_t) { FAIL(); });
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint::read_together_test

@@ -1,18 +1,10 @@
 // Recipes make what publishers have made of the same models: names, types, shapes, configuration.
 // Those of ModelOpt's own export of tiny models are in python/test_modelopt_layout.py, that of
 // DeepSeek-V4 is in convert_forms_test.cc.
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <nlohmann/json.hpp>
-
-#include "checkpoint/loaded_folder.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/match/glob.h"
-#include "checkpoint/packed_models.h"
-#include "nvfp4/checkpoint/verify.h"
 
 namespace nvfp4::recipe_layouts_test {
-namespace {
 
 using enum safetensors::DType;
 using Shape = std::vector<std::int64_t>;
@@ -111,5 +103,4 @@ TEST(RecipeLayouts, OfMlpIsThatOfDeepSeekR1) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::recipe_layouts_test

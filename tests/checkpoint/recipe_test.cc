@@ -1,20 +1,10 @@
 #include "checkpoint/recipe/recipe.h"
 
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <fstream>
-#include <map>
-#include <nlohmann/json.hpp>
-
-#include "checkpoint/expect_error.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/recipe/layer_kind.h"
-#include "checkpoint/tiny_model.h"
-#include "nvfp4/error.h"
 
 /// Recipes: which layers become what.
 namespace nvfp4::recipe_test {
-namespace {
 
 namespace fs = std::filesystem;
 using checkpoint::parse_recipe;
@@ -285,5 +275,4 @@ TEST(LayerKinds, SayWhatALayerDoes) {
   EXPECT_EQ(kind("lm_head"), "lm_head");
 }
 
-}  // namespace
 }  // namespace nvfp4::recipe_test

@@ -1,14 +1,10 @@
 // Exclusions that hold under the names that loaders give to modules, too.
 #include "checkpoint/formats/renamed.h"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-
 #include "checkpoint/match/expression.h"
+#include "testing.h"
 
 namespace nvfp4::checkpoint::renamed_test {
-namespace {
 
 class Entries {
  public:
@@ -91,5 +87,4 @@ TEST(RenamedExcludes, EscapeWhatIsNoLetter) {
   EXPECT_TRUE(entries.hold("to+er.b"));
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint::renamed_test

@@ -1,16 +1,7 @@
-#include "nvfp4/checkpoint/repair.h"
-
-#include <gtest/gtest.h>
-
-#include <functional>
-
-#include "checkpoint/expect_error.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/faults.h"
-#include "checkpoint/loaded_folder.h"
-#include "nvfp4/error.h"
 
 namespace nvfp4::repair_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -315,5 +306,4 @@ INSTANTIATE_TEST_SUITE_P(Every, RepairOfAFault, testing::ValuesIn(codes_that_rep
                            return name;
                          });
 
-}  // namespace
 }  // namespace nvfp4::repair_test

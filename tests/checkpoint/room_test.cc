@@ -1,19 +1,12 @@
-#include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
 
-#include <fstream>
-#include <stdexcept>
-
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/child_process.h"
-#include "checkpoint/expect_error.h"
 #include "checkpoint/io/posix_file.h"
-#include "checkpoint/tiny_model.h"
-#include "nvfp4/error.h"
 
 /// A disk that cannot hold the output is found out before the input is read.
 namespace nvfp4::room_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -167,5 +160,4 @@ TEST(Room, IsWhatResumeAndOverwriteHave) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-}  // namespace
 }  // namespace nvfp4::room_test

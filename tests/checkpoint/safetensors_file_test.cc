@@ -1,21 +1,9 @@
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <chrono>
-#include <cstring>
-#include <filesystem>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "checkpoint/expect_error.h"
-#include "checkpoint/temp_dir.h"
-#include "nvfp4/checkpoint/safetensors.h"
-#include "nvfp4/error.h"
+#include "checkpoint/checkpoints.h"
 
 namespace nvfp4::safetensors::safetensors_file_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -182,5 +170,4 @@ TEST_F(SafetensorsFile, NoticesThatAnotherFileTookItsPlace) {
   expect_error<IoError>([&] { file.check_unchanged(); }, {path_.native(), "No such file"});
 }
 
-}  // namespace
 }  // namespace nvfp4::safetensors::safetensors_file_test

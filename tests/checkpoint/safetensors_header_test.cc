@@ -1,16 +1,6 @@
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include "checkpoint/expect_error.h"
-#include "nvfp4/checkpoint/safetensors.h"
-#include "nvfp4/error.h"
+#include "checkpoint/checkpoints.h"
 
 namespace nvfp4::safetensors::safetensors_header_test {
-namespace {
 
 std::string length_bytes(std::uint64_t length) {
   std::string out;
@@ -338,5 +328,4 @@ TEST(SafetensorsHeader, ReadsManyTensors) {
   EXPECT_EQ(h.tensors.back().name, "t99999");
 }
 
-}  // namespace
 }  // namespace nvfp4::safetensors::safetensors_header_test

@@ -1,14 +1,6 @@
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <string>
-
-#include "checkpoint/expect_error.h"
-#include "nvfp4/checkpoint/safetensors.h"
-#include "nvfp4/error.h"
+#include "checkpoint/checkpoints.h"
 
 namespace nvfp4::safetensors::safetensors_index_test {
-namespace {
 
 void expect_refused(const std::string& json, std::initializer_list<std::string_view> parts) {
   expect_error<FormatError>([&] { parse_index(json, "model.index"); }, {"model.index: "});
@@ -123,5 +115,4 @@ TEST(SafetensorsIndex, RefusesToWriteNamesThatAreNotUtf8) {
   EXPECT_THROW(index_json(index), ValueError);
 }
 
-}  // namespace
 }  // namespace nvfp4::safetensors::safetensors_index_test

@@ -1,26 +1,13 @@
-#include <fmt/format.h>
-#include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <csignal>
-#include <cstring>
-#include <filesystem>
-#include <optional>
-#include <string>
-#include <thread>
-#include <vector>
 
-#include "checkpoint/expect_error.h"
-#include "checkpoint/temp_dir.h"
-#include "nvfp4/checkpoint/safetensors.h"
-#include "nvfp4/error.h"
+#include "checkpoint/checkpoints.h"
 
 namespace nvfp4::safetensors::safetensors_writer_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -398,5 +385,4 @@ TEST_F(SafetensorsWriter, IsNeverMistakenForCompleteAfterKill) {
   EXPECT_FALSE(fs::exists(partial()));
 }
 
-}  // namespace
 }  // namespace nvfp4::safetensors::safetensors_writer_test

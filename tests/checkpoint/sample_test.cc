@@ -1,23 +1,8 @@
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <map>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
-
-#include "checkpoint/expect_error.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/sample/sample_models.h"
 #include "checkpoint/sample/sample_weights.h"
-#include "checkpoint/temp_dir.h"
-#include "nvfp4/checkpoint/checkpoint.h"
-#include "nvfp4/checkpoint/safetensors.h"
-#include "nvfp4/error.h"
-#include "nvfp4/runtime.h"
 
 namespace nvfp4::sample_test {
-namespace {
 
 namespace fs = std::filesystem;
 using Shape = std::vector<std::int64_t>;
@@ -245,5 +230,4 @@ TEST(Sample, ReportsProgressUpToTheEnd) {
   EXPECT_EQ(last.bytes_done, report.bytes);
 }
 
-}  // namespace
 }  // namespace nvfp4::sample_test

@@ -1,12 +1,8 @@
-#include <gtest/gtest.h>
-
-#include "checkpoint/expect_error.h"
 #include "checkpoint/formats/excludes.h"
 #include "checkpoint/formats/format.h"
-#include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4::checkpoint::schemes_test {
-namespace {
 
 const CheckpointFormat& kModelOpt = checkpoint_format("modelopt");
 const CheckpointFormat& kCompressedTensors = checkpoint_format("compressed-tensors");
@@ -163,5 +159,4 @@ TEST(CheckpointFormat, AnUnknownNameListsTheKnownOnes) {
                            {"gptq", "modelopt", "compressed-tensors", "gguf"});
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint::schemes_test

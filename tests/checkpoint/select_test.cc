@@ -1,13 +1,9 @@
 #include "checkpoint/families/select.h"
 
-#include <gtest/gtest.h>
-
-#include "checkpoint/expect_error.h"
 #include "checkpoint/families/model_config.h"
-#include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4::checkpoint::select_test {
-namespace {
 
 using safetensors::TensorInfo;
 using Shape = std::vector<std::int64_t>;
@@ -310,5 +306,4 @@ TEST(Select, PatternsWithoutEffectAreNamed) {
   EXPECT_NE(warnings[1].find("neither"), std::string::npos);
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint::select_test

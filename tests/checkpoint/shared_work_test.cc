@@ -1,20 +1,9 @@
 #include "checkpoint/compare/shared_work.h"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
-
-#include "checkpoint/expect_error.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/faults.h"
-#include "checkpoint/tiny_model.h"
-#include "nvfp4/error.h"
 
 namespace nvfp4::shared_work_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -116,5 +105,4 @@ TEST(SharedVerify, RanksFindWhatOneProcessFinds) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::shared_work_test

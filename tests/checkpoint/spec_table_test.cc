@@ -1,13 +1,8 @@
 #include "checkpoint/plan/spec_table.h"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <numeric>
-#include <random>
+#include "testing.h"
 
 namespace nvfp4::checkpoint::spec_table_test {
-namespace {
 
 using safetensors::DType;
 using safetensors::TensorSpec;
@@ -80,5 +75,4 @@ TEST(SpecTable, AnotherOrder) {
   expect_same(table, sorted);
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint::spec_table_test

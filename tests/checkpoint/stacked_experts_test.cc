@@ -1,19 +1,9 @@
 #include "checkpoint/stacked_experts.h"
 
-#include <gtest/gtest.h>
-
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <set>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
+#include "checkpoint/checkpoints.h"
 #include "layers/moe_cases.h"
-#include "nvfp4/checkpoint/load_layers.h"
-#include "nvfp4/checkpoint/repair.h"
 
 namespace nvfp4::stacked_experts_test {
-namespace {
 
 namespace fs = std::filesystem;
 using safetensors::DType;
@@ -329,5 +319,4 @@ TEST(StackedNvfp4, OfEightBitsIsNotTakenForPlain) {
   EXPECT_NE(findings_of(dir / "a").find("unknown-form"), std::string::npos);
 }
 
-}  // namespace
 }  // namespace nvfp4::stacked_experts_test

@@ -1,18 +1,9 @@
 #include "checkpoint/io/text_file.h"
 
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <fstream>
-
-#include "checkpoint/expect_error.h"
-#include "checkpoint/temp_dir.h"
-#include "checkpoint/tiny_model.h"
-#include "nvfp4/error.h"
+#include "checkpoint/checkpoints.h"
 #include "platform/files.h"
 
 namespace nvfp4::checkpoint::text_file_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -62,5 +53,4 @@ TEST(TextFiles, AFileThatIsGoneIsAnErrorThatNamesIt) {
                           {"gone.txt"});
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint::text_file_test

@@ -1,17 +1,8 @@
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <nlohmann/json.hpp>
-#include <random>
-
-#include "checkpoint/converted.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/gguf/gguf_models.h"
-#include "checkpoint/packed_models.h"
-#include "nvfp4/checkpoint/convert.h"
 
 /// Conversions there and back, compared as files: docs/conversions.md says what must be equal.
 namespace nvfp4::there_and_back_test {
-namespace {
 
 namespace fs = std::filesystem;
 using Files = std::map<std::string, std::string>;
@@ -199,5 +190,4 @@ TEST(ThereAndBack, LeavesTensorsInTheOrderOfWidthAndName) {
   EXPECT_EQ(metadata, (safetensors::Metadata{{"format", "pt"}}));
 }
 
-}  // namespace
 }  // namespace nvfp4::there_and_back_test

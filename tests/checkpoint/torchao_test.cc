@@ -1,15 +1,7 @@
 // TorchAO's tensors: parts of a weight, and metadata that says how they lie.
-#include <gtest/gtest.h>
-
-#include <cstring>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/loaded_folder.h"
-#include "checkpoint/stored_tensors.h"
-#include "nvfp4/format.h"
+#include "checkpoint/checkpoints.h"
 
 namespace nvfp4::torchao_test {
-namespace {
 
 namespace fs = std::filesystem;
 using enum safetensors::DType;
@@ -100,5 +92,4 @@ TEST(TorchAo, AScaleOfTheTensorMayBeMissing) {
   EXPECT_EQ(BF16{values[1]}.to_float(), 2.0f);
 }
 
-}  // namespace
 }  // namespace nvfp4::torchao_test

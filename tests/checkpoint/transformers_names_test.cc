@@ -1,14 +1,10 @@
 #include "checkpoint/families/transformers_names.h"
 
-#include <gtest/gtest.h>
-
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/faults.h"
-#include "checkpoint/findings.h"
-#include "nvfp4/checkpoint/verify.h"
 
 /// Lists of a compressed-tensors configuration against the names that transformers 5 gives.
 namespace nvfp4::transformers_names_test {
-namespace {
 
 using namespace faults;
 using checkpoint::TransformersNames;
@@ -222,5 +218,4 @@ TEST_F(VerifyNames, SoIsATiedHeadOfTheUsualName) {
   EXPECT_EQ(found(), "");
 }
 
-}  // namespace
 }  // namespace nvfp4::transformers_names_test

@@ -1,15 +1,7 @@
-#include <gtest/gtest.h>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
-#include "checkpoint/loaded_folder.h"
-#include "checkpoint/packed_models.h"
-#include "nvfp4/checkpoint/repair.h"
-#include "nvfp4/error.h"
+#include "checkpoint/checkpoints.h"
 
 /// Quantizations that are not known here, and corrections of a weight that no form has.
 namespace nvfp4::unknown_forms_test {
-namespace {
 
 namespace fs = std::filesystem;
 using enum safetensors::DType;
@@ -170,5 +162,4 @@ TEST(UnknownForm, IsNotComparedWithTheSource) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::unknown_forms_test

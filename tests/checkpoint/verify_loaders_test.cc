@@ -1,15 +1,8 @@
-#include <gtest/gtest.h>
-
-#include <map>
-#include <set>
-
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/faults.h"
-#include "checkpoint/findings.h"
-#include "nvfp4/checkpoint/verify.h"
 
 /// What each loader makes of a checkpoint: it reads, refuses or misreads it.
 namespace nvfp4::verify_loaders_test {
-namespace {
 
 using namespace faults;
 using enum Verdict;
@@ -282,5 +275,4 @@ TEST_F(VerifyLoaders, TablesOfTheVocabularyAreNoLinearLayersInTransformers) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::verify_loaders_test

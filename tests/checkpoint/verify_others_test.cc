@@ -1,19 +1,8 @@
-#include <gtest/gtest.h>
-
-#include <cmath>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/faults.h"
-#include "checkpoint/findings.h"
-#include "checkpoint/packed_models.h"
-#include "nvfp4/checkpoint/repair.h"
-#include "nvfp4/checkpoint/verify.h"
-#include "nvfp4/error.h"
 
 /// Checkpoints as other writers make them, healthy, and broken in ways that ours are not.
 namespace nvfp4::verify_others_test {
-namespace {
 
 using namespace faults;
 
@@ -357,5 +346,4 @@ TEST_F(VerifyOthers, ExponentsOfMxfp4MayBeNaNOrFarTooLarge) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::verify_others_test

@@ -1,15 +1,8 @@
-#include <gtest/gtest.h>
-
-#include "checkpoint/expect_error.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/faults.h"
-#include "checkpoint/findings.h"
-#include "nvfp4/checkpoint/repair.h"
-#include "nvfp4/checkpoint/verify.h"
-#include "nvfp4/error.h"
 
 /// What a checkpoint need not have of its source, and what a source is not.
 namespace nvfp4::verify_source_test {
-namespace {
 
 using namespace faults;
 using Codes = std::set<std::string>;
@@ -82,5 +75,4 @@ TEST_F(VerifySource, AnotherModelIsNoSource) {
   EXPECT_FALSE(fs::exists(dir_ / "repaired"));
 }
 
-}  // namespace
 }  // namespace nvfp4::verify_source_test

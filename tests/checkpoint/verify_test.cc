@@ -1,22 +1,7 @@
-#include "nvfp4/checkpoint/verify.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <functional>
-#include <limits>
-#include <random>
-#include <set>
-
-#include "checkpoint/expect_error.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/faults.h"
-#include "checkpoint/findings.h"
-#include "checkpoint/loaded_folder.h"
-#include "nvfp4/checkpoint/convert.h"
-#include "nvfp4/error.h"
 
 namespace nvfp4::checkpoint_verify_test {
-namespace {
 
 using namespace faults;
 namespace fs = std::filesystem;
@@ -396,5 +381,4 @@ TEST(Verify, RefusesAnUnknownLoaderAndANonexistentPath) {
   expect_error<ValueError>([&] { verify_checkpoint(options); }, {"loader = x", "vllm"});
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint_verify_test

@@ -1,18 +1,8 @@
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <set>
-#include <string>
-
-#include "checkpoint/expect_error.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/faults.h"
-#include "checkpoint/findings.h"
-#include "nvfp4/checkpoint/verify.h"
-#include "nvfp4/error.h"
 
 /// Checkpoints of which a part is missing, or is not as the rest.
 namespace nvfp4::verify_whole_test {
-namespace {
 
 using namespace faults;
 
@@ -278,5 +268,4 @@ TEST_F(VerifyWhole, ASourceHidesNoFinding) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::verify_whole_test

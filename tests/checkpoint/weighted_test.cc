@@ -1,18 +1,11 @@
 // Quantization that knows what calibration saw of the layers' inputs.
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-
-#include "checkpoint/expect_error.h"
 #include "checkpoint/gguf/header.h"
 #include "checkpoint/statistics_file.h"
 #include "core/json.h"
-#include "nvfp4/error.h"
 #include "nvfp4/quantize.h"
+#include "testing.h"
 
 namespace nvfp4::weighted_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -245,5 +238,4 @@ TEST(WeightedQuantization, EachExpertOfAnImportanceMatrixHasItsOwn) {
   expect_quantized(in, out, layer + "1.down_proj", {sums.begin() + 64, sums.end()});
 }
 
-}  // namespace
 }  // namespace nvfp4::weighted_test

@@ -1,15 +1,8 @@
 #include "checkpoint/io/yaml.h"
 
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <random>
-
-#include "checkpoint/expect_error.h"
-#include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4::checkpoint::yaml_test {
-namespace {
 
 constexpr std::size_t kMegabyte = 1 << 20;
 
@@ -78,5 +71,4 @@ TEST(Yaml, AnyTextIsATreeOrAnError) {
   EXPECT_GT(trees, 1000);
 }
 
-}  // namespace
 }  // namespace nvfp4::checkpoint::yaml_test

@@ -1,11 +1,8 @@
 #include "nvfp4/device.h"
 
-#include <gtest/gtest.h>
-
-#include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4::device_test {
-namespace {
 
 TEST(Device, IsNamedAndFoundByItsName) {
   EXPECT_EQ(device_from_name("cpu"), Device{});
@@ -33,5 +30,4 @@ TEST(Device, TheCpuCanAlwaysBeUsedAndNoMachineHasAThousandGpus) {
   EXPECT_THROW(synchronize(Device::cuda(999)), UnsupportedError);
 }
 
-}  // namespace
 }  // namespace nvfp4::device_test

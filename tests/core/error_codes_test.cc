@@ -1,21 +1,9 @@
 #include "core/error_codes.h"
 
-#include <gtest/gtest.h>
-
-#include <cerrno>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <new>
-#include <nlohmann/json.hpp>
-#include <regex>
-#include <set>
-#include <string>
-
 #include "core/options_error.h"
+#include "testing.h"
 
 namespace nvfp4::error_codes_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -106,5 +94,4 @@ TEST(ErrorCodes, AsJsonHaveTheMessageAndTheFix) {
   EXPECT_FALSE(json.at("fix").empty());
 }
 
-}  // namespace
 }  // namespace nvfp4::error_codes_test

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 namespace nvfp4::json_test {
-namespace {
 
 Json many(int members) {
   Json json = Json::object();
@@ -50,5 +49,4 @@ TEST(Json, ReadsManyMembersInTimeThatGrowsWithThem) {
   for (int i = 1; i <= kMembers; ++i) ASSERT_TRUE(json.contains("k" + std::to_string(i)));
 }
 
-}  // namespace
 }  // namespace nvfp4::json_test

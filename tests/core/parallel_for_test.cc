@@ -1,23 +1,11 @@
 #include "core/parallel_for.h"
 
-#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstdlib>
-#include <filesystem>
-#include <set>
-#include <stdexcept>
-#include <thread>
-#include <vector>
-
-#include "nvfp4/runtime.h"
+#include "testing.h"
 
 namespace nvfp4::parallel_for_test {
-namespace {
 
 TEST(ParallelFor, CallsEachIndexOnce) {
   set_threads(4);
@@ -220,5 +208,4 @@ TEST(ParallelFor, WorksInAForkedChild) {
   set_threads(0);
 }
 
-}  // namespace
 }  // namespace nvfp4::parallel_for_test

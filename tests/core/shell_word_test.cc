@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 namespace nvfp4::shell_word_test {
-namespace {
 
 TEST(ShellWord, IsBareWhereAShellReadsItSo) {
   EXPECT_EQ(shell_word("model-nvfp4/a_b.c@1%+=:,2"), "model-nvfp4/a_b.c@1%+=:,2");
@@ -29,5 +28,4 @@ TEST(ShellWord, IsWholeWhateverItsLength) {
   EXPECT_EQ(shell_word(text + ' '), "'" + text + " '");
 }
 
-}  // namespace
 }  // namespace nvfp4::shell_word_test

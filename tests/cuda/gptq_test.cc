@@ -1,17 +1,13 @@
 // Quantization by a Gram matrix on the GPU gives the bits of the CPU. Skipped, with the reason,
 // without a GPU.
-#include <gtest/gtest.h>
-
 #include "backends/device_backend.h"
 #include "core/device_memory.h"
 #include "gptq_cases.h"
-#include "nvfp4/error.h"
-#include "nvfp4/runtime.h"
 #include "ops/device_gram.h"
 #include "ops/factor_gram.h"
+#include "testing.h"
 
 namespace nvfp4::cuda_gptq_test {
-namespace {
 
 using test::Fill;
 
@@ -150,5 +146,4 @@ TEST_F(CudaFactors, LeaveTheOutputErrorOfEigens) {
   EXPECT_NEAR(error(library()), eigen, 1e-3 * eigen);
 }
 
-}  // namespace
 }  // namespace nvfp4::cuda_gptq_test

@@ -1,14 +1,11 @@
 // Every operation inside a captured graph, replayed on other inputs.
 #include <cuda_runtime_api.h>
-#include <gtest/gtest.h>
-
-#include <memory>
 
 #include "core/device_memory.h"
 #include "placed.h"
+#include "testing.h"
 
 namespace nvfp4::graph_test {
-namespace {
 
 using test::Array;
 using test::Fill;
@@ -174,5 +171,4 @@ TEST_F(CudaGraph, MemoryMayBeFreedWhileAStreamIsCaptured) {
   EXPECT_CUDA(cudaStreamDestroy(stream));
 }
 
-}  // namespace
 }  // namespace nvfp4::graph_test

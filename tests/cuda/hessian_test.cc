@@ -1,16 +1,10 @@
 // mse with a Hessian on the GPU gives the bytes of the search over all 126 scales, which the CPU
 // does. Skipped, with the reason, without a GPU.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <random>
-
 #include "plain_cases.h"
 #include "test_stride.h"
+#include "testing.h"
 
 namespace nvfp4::cuda_hessian_test {
-namespace {
 
 using test::Fill;
 
@@ -195,5 +189,4 @@ TEST_F(CudaHessian, OfAnyContentGivesTheBestOfAllScales) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::cuda_hessian_test

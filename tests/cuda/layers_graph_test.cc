@@ -4,7 +4,6 @@
 #include "cuda/gpu_layers.h"
 
 namespace nvfp4::layers_graph_test {
-namespace {
 
 using test::kGpu;
 using test::make;
@@ -116,5 +115,4 @@ TEST_F(CudaLayersGraph, ReplaysWhatACallDoes) {
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
-}  // namespace
 }  // namespace nvfp4::layers_graph_test

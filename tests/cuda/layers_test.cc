@@ -2,7 +2,6 @@
 #include "cuda/gpu_layers.h"
 
 namespace nvfp4::layers_test {
-namespace {
 
 using test::kGpu;
 using test::make;
@@ -383,5 +382,4 @@ TEST_F(CudaLayers, NameWhatIsWrong) {
   EXPECT_THROW(linear.forward_into(there.view(), y.span()), ShapeError);
 }
 
-}  // namespace
 }  // namespace nvfp4::layers_test

@@ -5,7 +5,6 @@
 #include "cuda/gpu_layers.h"
 
 namespace nvfp4::moe_steps_test {
-namespace {
 
 using test::Array;
 using test::kGpu;
@@ -233,5 +232,4 @@ TEST_F(CudaMoeSteps, RowsAreCombinedWithTheBitsOfTheCpu) {
       }
 }
 
-}  // namespace
 }  // namespace nvfp4::moe_steps_test

@@ -1,15 +1,10 @@
 // Every operation on the GPU gives the bytes of the reference. Skipped, with the reason, without
 // one.
-#include <gtest/gtest.h>
-
-#include <random>
-
 #include "fused_cases.h"
-#include "nvfp4/error.h"
 #include "plain_cases.h"
+#include "testing.h"
 
 namespace nvfp4::operations_test {
-namespace {
 
 using test::Place;
 
@@ -156,5 +151,4 @@ TEST(Devices, AreListedWithTheReasonWhyOneCannotBeUsed) {
   EXPECT_THROW(Matrix(DType::f32, 1, 16, Device::cuda(1000)), UnsupportedError);
 }
 
-}  // namespace
 }  // namespace nvfp4::operations_test

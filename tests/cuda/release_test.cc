@@ -1,14 +1,9 @@
 // A device that is given back. Skipped, with the reason, without one.
 #include <cuda_runtime_api.h>
-#include <gtest/gtest.h>
 
-#include <cstdlib>
-
-#include "checkpoint/tiny_model.h"
-#include "nvfp4/runtime.h"
+#include "checkpoint/checkpoints.h"
 
 namespace nvfp4::release_test {
-namespace {
 
 cudaMemoryType type_of(const void* memory) {
   cudaPointerAttributes attributes{};
@@ -42,5 +37,4 @@ TEST(CudaRelease, ACheckpointHasTheBytesOfTheCpuAndTheDeviceIsGivenBack) {
   EXPECT_EXIT(std::exit(run()), testing::ExitedWithCode(0), "");
 }
 
-}  // namespace
 }  // namespace nvfp4::release_test

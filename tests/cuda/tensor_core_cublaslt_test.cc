@@ -10,7 +10,6 @@
 #include "tensor_core_cases.h"
 
 namespace nvfp4::test::tensor_core_cublaslt_test {
-namespace {
 
 class CudaCublasLt : public CudaGemm {
  protected:
@@ -171,5 +170,4 @@ TEST_F(CudaCublasLt, AHopperGpuIsRefusedByName) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::test::tensor_core_cublaslt_test

@@ -2,7 +2,6 @@
 #include "tensor_core_cases.h"
 
 namespace nvfp4::test::tensor_core_gemm_test {
-namespace {
 
 TEST_F(CudaGemm, IsRightForEveryNumberOfRowsAndType) {
   std::uint64_t seed = 10 * fresh_seed();
@@ -399,5 +398,4 @@ TEST_F(CudaGemm, RunsInAGraph) {
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
-}  // namespace
 }  // namespace nvfp4::test::tensor_core_gemm_test

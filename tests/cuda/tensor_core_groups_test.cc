@@ -2,7 +2,6 @@
 #include "tensor_core_cases.h"
 
 namespace nvfp4::test::tensor_core_groups_test {
-namespace {
 
 /// Rows of groups, contiguous or with gaps between them.
 struct Groups {
@@ -190,5 +189,4 @@ TEST_F(CudaGemm, OfGroupsWritesNothingBesideColumnsThatAreNoMultipleOfEight) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::test::tensor_core_groups_test

@@ -4,7 +4,6 @@
 
 /// Products whose blocks leave a part of their depth to others.
 namespace nvfp4::test::tensor_core_help_test {
-namespace {
 
 cuda::KernelProblem problem_of(std::int64_t n, std::int64_t k, std::int64_t rows) {
   return {
@@ -198,5 +197,4 @@ TEST_F(CudaGemm, HelpersWorkForALayer) {
   EXPECT_TRUE(same_bits(to_device(out.view(), {}), to_device(want.view(), {})));
 }
 
-}  // namespace
 }  // namespace nvfp4::test::tensor_core_help_test

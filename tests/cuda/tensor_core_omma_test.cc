@@ -4,7 +4,6 @@
 #include "tensor_core_cases.h"
 
 namespace nvfp4::test::tensor_core_omma_test {
-namespace {
 
 class CudaOmma : public CudaGemm {
  protected:
@@ -98,5 +97,4 @@ TEST_F(CudaOmma, WhatItDoesNotMultiplyIsRefusedByName) {
     EXPECT_THROW(plan_gemm(d, kGpu), UnsupportedError);
 }
 
-}  // namespace
 }  // namespace nvfp4::test::tensor_core_omma_test

@@ -4,7 +4,6 @@
 #include "tensor_core_cases.h"
 
 namespace nvfp4::test::tensor_core_routed_test {
-namespace {
 
 /// Ids of some groups and of none, of any type, with gaps between the tokens.
 struct Choices {
@@ -236,5 +235,4 @@ TEST_F(CudaGemm, RoutedRefusesWhatItCannotDo) {
   synchronize(kGpu);
 }
 
-}  // namespace
 }  // namespace nvfp4::test::tensor_core_routed_test

@@ -4,7 +4,6 @@
 #include "tensor_core_cases.h"
 
 namespace nvfp4::test::tensor_core_stores_test {
-namespace {
 
 TEST_F(CudaGemm, OfFewRowsIsRightWithEveryTileThatCopiesJustThose) {
   std::uint64_t seed = 4 * fresh_seed() + 3;
@@ -55,5 +54,4 @@ TEST_F(CudaGemm, OfTwoPartsIsRightOnBothSides) {
         << "rows from " << row << " seed " << seed;
 }
 
-}  // namespace
 }  // namespace nvfp4::test::tensor_core_stores_test

@@ -5,7 +5,6 @@
 #include "tensor_core_cases.h"
 
 namespace nvfp4::test::tensor_core_swiglu_test {
-namespace {
 
 /// Gate and up, packed as they are and for SwiGLU, and all that both products are told.
 struct GateUpCase {
@@ -290,5 +289,4 @@ TEST_F(CudaGemm, PacksGateAndUpAsTheCpuDoes) {
     }
 }
 
-}  // namespace
 }  // namespace nvfp4::test::tensor_core_swiglu_test

@@ -1,22 +1,12 @@
 // Tuning on a GPU: every form of a product can be measured, and plans take what was kept. Skipped
 // without a GPU that has products.
-#include <fmt/format.h>
-#include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include <algorithm>
-#include <cmath>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "checkpoint/temp_dir.h"
-#include "nvfp4/error.h"
 #include "nvfp4/gemm.h"
 #include "nvfp4/layers.h"
+#include "testing.h"
 
 namespace nvfp4::tune_gemm_test {
-namespace {
 
 const Device kGpu = Device::cuda();
 
@@ -166,5 +156,4 @@ TEST_F(CudaTune, AFileOfAnotherKindIsSaidAndStays) {
   EXPECT_EQ(read_text(file_), "[]");
 }
 
-}  // namespace
 }  // namespace nvfp4::tune_gemm_test

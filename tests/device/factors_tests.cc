@@ -1,11 +1,11 @@
 // Who factors the Gram matrices of a checkpoint on a device, and what the report says of it.
 #include <gmock/gmock.h>
 
-#include "checkpoint/expect_error.h"
 #include "checkpoint/loaded_folder.h"
 #include "checkpoint/statistics_file.h"
 #include "device/cpu_as_device.h"
 #include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4 {
 namespace {

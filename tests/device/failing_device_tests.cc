@@ -1,8 +1,8 @@
 // A device that fails in the middle of a checkpoint: nothing goes under what it still works on.
-#include "checkpoint/expect_error.h"
 #include "checkpoint/statistics_file.h"
 #include "device/cpu_as_device.h"
 #include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4 {
 namespace {

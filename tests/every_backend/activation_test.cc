@@ -1,14 +1,10 @@
 #include "nvfp4/activation.h"
 
-#include <gtest/gtest.h>
-
-#include <cstdlib>
-
 #include "fused_cases.h"
 #include "plain_cases.h"
+#include "testing.h"
 
 namespace nvfp4::activation_test {
-namespace {
 
 using test::Case;
 using test::difference;
@@ -74,5 +70,4 @@ TEST(Activation, ThreadsDoNotChangeTheResult) {
   set_threads(0);
 }
 
-}  // namespace
 }  // namespace nvfp4::activation_test

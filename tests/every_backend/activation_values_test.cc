@@ -1,15 +1,9 @@
 // What the operations that write more, or less, than one matrix do, value by value: there all
 // backends share code, so that comparing them would not show.
-#include <gtest/gtest.h>
-
-#include <cstring>
-#include <limits>
-#include <vector>
-
 #include "placed.h"
+#include "testing.h"
 
 namespace nvfp4::activation_values_test {
-namespace {
 
 using test::Fill;
 using test::make;
@@ -187,5 +181,4 @@ TEST_P(ActivationValues, NanAndInfinityInARowStayInIt) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::activation_values_test

@@ -1,19 +1,11 @@
 // What a CPU target takes: one row. A made-up one is listed, chosen by name, quantizes and
 // multiplies, and nothing else in the library names it.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <atomic>
-#include <cstring>
-
 #include "backends/cpu/cpu.h"
-#include "nvfp4/error.h"
 #include "nvfp4/gemm.h"
-#include "nvfp4/runtime.h"
 #include "test_matrices.h"
+#include "testing.h"
 
 namespace nvfp4::added_target_test {
-namespace {
 
 using ::testing::HasSubstr;
 
@@ -98,5 +90,4 @@ TEST_F(ATargetMore, IsGoneWithTheObjectThatAddedIt) {
   EXPECT_THROW(select_backend("cpu-tartan"), ValueError);
 }
 
-}  // namespace
 }  // namespace nvfp4::added_target_test

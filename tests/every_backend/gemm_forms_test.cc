@@ -1,14 +1,9 @@
 // Forms and epilogues of products that are made of plain ones, and what plans say.
-#include <gtest/gtest.h>
-
-#include <cstring>
-#include <sstream>
-
 #include "backends/gemm_backend.h"
 #include "layers/layer_cases.h"
+#include "testing.h"
 
 namespace nvfp4::gemm_forms_test {
-namespace {
 
 using test::activations;
 using test::contains;
@@ -295,5 +290,4 @@ TEST(GemmBackend, ANewDeviceIsATableAndAnEntry) {
   EXPECT_EQ(fake::products, 0);
 }
 
-}  // namespace
 }  // namespace nvfp4::gemm_forms_test

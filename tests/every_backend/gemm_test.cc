@@ -1,13 +1,9 @@
 #include "nvfp4/gemm.h"
 
-#include <gtest/gtest.h>
-
-#include <cstring>
-
 #include "gemm_cases.h"
+#include "testing.h"
 
 namespace nvfp4::gemm_test {
-namespace {
 
 using test::activations;
 using test::Fill;
@@ -354,5 +350,4 @@ TEST_P(GemmOnEveryBackend, BigSumsAreScaledBeforeTheyAreRounded) {
   EXPECT_EQ(y.view().at(0, 2), FP16::from_float(want).to_float());
 }
 
-}  // namespace
 }  // namespace nvfp4::gemm_test

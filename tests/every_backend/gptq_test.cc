@@ -1,16 +1,10 @@
 #include "quantizers/gptq.h"
 
-#include <gtest/gtest.h>
-
-#include <map>
-
-#include "checkpoint/expect_error.h"
 #include "gptq_cases.h"
-#include "nvfp4/error.h"
 #include "ops/factor_gram.h"
+#include "testing.h"
 
 namespace nvfp4::every_backend_gptq_test {
-namespace {
 
 using test::GptqLayer;
 using test::GptqResult;
@@ -114,5 +108,4 @@ TEST(GramFactor, IsTheInverseAndRefusesWhatIsNotPositiveDefinite) {
                            {"diagonal is zero"});
 }
 
-}  // namespace
 }  // namespace nvfp4::every_backend_gptq_test

@@ -1,11 +1,7 @@
-#include <gtest/gtest.h>
-
-#include <cstring>
-
 #include "gemm_cases.h"
+#include "testing.h"
 
 namespace nvfp4::grouped_gemm_test {
-namespace {
 
 using test::activations;
 using test::Fill;
@@ -121,5 +117,4 @@ TEST_P(GroupedGemmOnEveryBackend, EveryRowGoesToEveryGroup) {
     }
 }
 
-}  // namespace
 }  // namespace nvfp4::grouped_gemm_test

@@ -1,12 +1,8 @@
-#include <gtest/gtest.h>
-
-#include <cstring>
-
 #include "gemm_cases.h"
 #include "placed.h"
+#include "testing.h"
 
 namespace nvfp4::pack_weights_test {
-namespace {
 
 using test::Fill;
 
@@ -82,5 +78,4 @@ TEST_P(PackWeightsOnEveryBackend, DenseColumnsAndHessiansToo) {
               "hessian");
 }
 
-}  // namespace
 }  // namespace nvfp4::pack_weights_test

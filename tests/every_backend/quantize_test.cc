@@ -1,20 +1,9 @@
 #include "nvfp4/quantize.h"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstring>
-#include <limits>
-#include <numeric>
-#include <random>
-
-#include "nvfp4/error.h"
 #include "test_matrices.h"
+#include "testing.h"
 
 namespace nvfp4::quantize_test {
-namespace {
 
 using test::Fill;
 using test::make;
@@ -316,5 +305,4 @@ TEST(Quantize, EveryByteOfTheOutputIsWritten) {
   EXPECT_TRUE(poisoned == want);
 }
 
-}  // namespace
 }  // namespace nvfp4::quantize_test

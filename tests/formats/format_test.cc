@@ -1,15 +1,10 @@
 #include "nvfp4/format.h"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstdint>
-#include <limits>
+#include "testing.h"
 
 // Every code; and for conversions from FP32 every boundary ±1 ulp and a dense sweep, against
 // searches in double that share nothing with the implementation but the formats' definitions.
 namespace nvfp4::format_test {
-namespace {
 
 constexpr double kE2M1[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
 
@@ -201,5 +196,4 @@ static_assert(E4M3::from_float(0x1p-10f).bits == 0);
 static_assert(BF16::from_float(1.0f).bits == 0x3F80);
 static_assert(FP16::from_float(0x1p-24f).bits == 1);
 
-}  // namespace
 }  // namespace nvfp4::format_test

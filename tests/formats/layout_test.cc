@@ -1,16 +1,9 @@
 #include "nvfp4/layout.h"
 
-#include <gtest/gtest.h>
-
-#include <array>
-#include <cstdint>
-#include <vector>
-
-#include "nvfp4/error.h"
 #include "nvfp4/quantize.h"
+#include "testing.h"
 
 namespace nvfp4::layout_test {
-namespace {
 
 constexpr ScaleLayout kLayouts[] = {ScaleLayout::linear, ScaleLayout::tiled_128x4,
                                     ScaleLayout::tiled_8x4, ScaleLayout::packed_row_major,
@@ -145,5 +138,4 @@ TEST(Relayout, RefusesBuffersOfTheWrongSizeAndDecreasingEnds) {
       ShapeError);
 }
 
-}  // namespace
 }  // namespace nvfp4::layout_test

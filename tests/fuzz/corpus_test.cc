@@ -1,12 +1,7 @@
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <string>
-
-#include "checkpoint/temp_dir.h"
 #include "fuzz/check_gguf.h"
 #include "fuzz/check_gguf_view.h"
 #include "fuzz/check_safetensors.h"
+#include "testing.h"
 
 namespace nvfp4::safetensors::corpus_test {
 namespace {

@@ -1,16 +1,9 @@
 // Vectors of the TransformerEngine recipe, worked out from its formulas independently of this code.
-#include <gtest/gtest.h>
-
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include "nvfp4/error.h"
 #include "nvfp4/quantize.h"
 #include "test_matrices.h"
+#include "testing.h"
 
 namespace nvfp4::te_exact_test {
-namespace {
 
 struct Vector {
   const char* name;
@@ -84,5 +77,4 @@ TEST_P(TeExact, TheRampsFirstElementDecodesToItself) {
   EXPECT_EQ(dequantize(q.view(), DType::f32, GetParam()).view().at(0, 0), -1.875f);
 }
 
-}  // namespace
 }  // namespace nvfp4::te_exact_test

@@ -3,7 +3,6 @@
 #include "layers/layer_cases.h"
 
 namespace nvfp4::grouped_linear_test {
-namespace {
 
 using test::contains;
 using test::Fill;
@@ -194,5 +193,4 @@ TEST(GroupedLinear, NamesWhatIsWrong) {
   EXPECT_THROW((GroupedLinear(list)), ShapeError);
 }
 
-}  // namespace
 }  // namespace nvfp4::grouped_linear_test

@@ -3,7 +3,6 @@
 #include "layers/layer_cases.h"
 
 namespace nvfp4::linear_test {
-namespace {
 
 using test::contains;
 using test::Fill;
@@ -224,5 +223,4 @@ TEST(Linear, NamesWhatIsWrong) {
   EXPECT_THROW(ActivationScale::fixed(GlobalScale::from_multiplier(0)), ValueError);
 }
 
-}  // namespace
 }  // namespace nvfp4::linear_test

@@ -3,7 +3,6 @@
 #include "layers/moe_cases.h"
 
 namespace nvfp4::moe_test {
-namespace {
 
 using test::contains;
 using test::Fill;
@@ -291,5 +290,4 @@ TEST(Moe, NamesWhatIsWrong) {
   EXPECT_TRUE(contains(message_of<ShapeError>([&] { c.moe({}); }), "[49, 80]"));
 }
 
-}  // namespace
 }  // namespace nvfp4::moe_test

@@ -5,7 +5,6 @@
 #include "layers/weights.h"
 
 namespace nvfp4::pack_groups_test {
-namespace {
 
 using test::Fill;
 using test::make;
@@ -67,5 +66,4 @@ TEST(PackGroups, NamesWhatIsWrong) {
   EXPECT_TRUE(test::contains(message, "layer.o_proj.weight")) << message;
 }
 
-}  // namespace
 }  // namespace nvfp4::pack_groups_test

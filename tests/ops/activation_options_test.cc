@@ -1,16 +1,9 @@
 // What the fused operations accept and refuse.
-#include <gtest/gtest.h>
-
-#include <array>
-#include <cmath>
-#include <vector>
-
 #include "nvfp4/activation.h"
-#include "nvfp4/error.h"
 #include "test_matrices.h"
+#include "testing.h"
 
 namespace nvfp4::activation_options_test {
-namespace {
 
 const Device kNoDevice = Device::cuda(999);
 
@@ -270,5 +263,4 @@ TEST(QuantizedActivation, IsSharedAndKeepsTheReciprocalOfTheNorm) {
   EXPECT_EQ(quantize_activation(n.x.view()).rstd().rows, 0);
 }
 
-}  // namespace
 }  // namespace nvfp4::activation_options_test

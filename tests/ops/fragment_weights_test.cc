@@ -1,14 +1,9 @@
 // The layout for tensor cores, on the CPU. What the GPU packs is compared with this in tests/cuda.
-#include <gtest/gtest.h>
-
-#include <cstring>
-
 #include "backends/cuda/gemm/fragment_layout.h"
 #include "fragment_cases.h"
-#include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4::fragment_weights_test {
-namespace {
 
 using test::HostFragments;
 using test::pack_on_host;
@@ -179,5 +174,4 @@ TEST(FragmentWeights, PutGateAndUpOfEightOutputsTogether) {
     }
 }
 
-}  // namespace
 }  // namespace nvfp4::fragment_weights_test

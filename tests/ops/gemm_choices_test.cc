@@ -1,17 +1,10 @@
 // The kernels that are chosen for known and held-back shapes, as tests/ops/data/gemm_choices.txt
 // lists them: who changes the cost model sees here what else changes. No GPU is needed.
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <fstream>
-#include <string>
-#include <vector>
-
 #include "../../bench/cuda/gemm_shapes.h"
 #include "backends/cuda/gemm/plan.h"
+#include "testing.h"
 
 namespace nvfp4::cuda::gemm_choices_test {
-namespace {
 
 constexpr Capability kH200{.major = 9, .minor = 0, .multiprocessors = 132};
 constexpr std::int64_t kRows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
@@ -81,5 +74,4 @@ TEST(GemmChoices, AreThoseOfTheList) {
     EXPECT_EQ(i < listed.size() ? listed[i] : "", lines[i]) << "the second is what is chosen";
 }
 
-}  // namespace
 }  // namespace nvfp4::cuda::gemm_choices_test

@@ -1,19 +1,11 @@
 // How a product is cut up for a GPU. None is needed.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <random>
-#include <tuple>
-#include <vector>
-
 #include "backends/cuda/gemm/plan.h"
 #include "backends/cuda/gemm/sm90/cost_model.h"
 #include "backends/cuda/gemm/sm90/kernel_costs.h"
 #include "nvfp4/layout.h"
+#include "testing.h"
 
 namespace nvfp4::cuda::gemm_cost_model_test {
-namespace {
 
 constexpr int kMultiprocessors = 132;
 /// But for those of a routing.
@@ -363,5 +355,4 @@ TEST(GemmCostModel, ThereIsABlockForEveryTileHoweverTheRowsAreSharedOut) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::cuda::gemm_cost_model_test

@@ -1,15 +1,9 @@
 // Packing, and what a GEMM refuses.
-#include <gtest/gtest.h>
-
-#include <cstring>
-#include <limits>
-
 #include "backends/host/gemm_loop.h"
 #include "gemm_cases.h"
-#include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4::gemm_options_test {
-namespace {
 
 using test::activations;
 using test::Fill;
@@ -252,5 +246,4 @@ TEST(GemmTiling, CoversEveryShapeWithWholeTiles) {
   EXPECT_TRUE(choose_gemm_tiling(kernels, 1, 64, 8, 2, false).direct);
 }
 
-}  // namespace
 }  // namespace nvfp4::gemm_options_test

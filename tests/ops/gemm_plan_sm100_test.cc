@@ -1,15 +1,11 @@
 // Products by cuBLASLt for compute capability 10.x: plans, without a GPU and without the library.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "backends/cuda/gemm/plan.h"
 #include "backends/cuda/gemm/sm100/cost_model.h"
 #include "backends/cuda/gemm/sm100/kernels.h"
 #include "backends/cuda/gemm/sm100/library_reason.h"
-#include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4::cuda::gemm_plan_sm100_test {
-namespace {
 
 using testing::HasSubstr;
 
@@ -119,5 +115,4 @@ TEST_F(GemmPlanSm100, OtherGpusAreRefusedByName) {
     }
 }
 
-}  // namespace
 }  // namespace nvfp4::cuda::gemm_plan_sm100_test

@@ -1,17 +1,10 @@
 // The kernels of NVFP4 by NVFP4 for compute capability 12.x: plans, without a GPU.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <string>
-#include <utility>
-
 #include "backends/cuda/gemm/plan.h"
 #include "backends/cuda/gemm/sm100/library_reason.h"
 #include "backends/cuda/gemm/sm120/cost_model.h"
-#include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4::cuda::gemm_plan_sm120_test {
-namespace {
 
 using testing::Contains;
 using testing::HasSubstr;
@@ -191,5 +184,4 @@ TEST(GemmPlanSm120, ManyRowsAreLimitedByTheTensorCores) {
   EXPECT_LT(tflops, 170 * 4096 * 2.4e-3);
 }
 
-}  // namespace
 }  // namespace nvfp4::cuda::gemm_plan_sm120_test

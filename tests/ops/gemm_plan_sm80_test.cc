@@ -1,14 +1,10 @@
 // The kernels of every GPU from sm_80 on: plans, without a GPU.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "backends/cuda/gemm/plan.h"
 #include "backends/cuda/gemm/sm80/cost_model.h"
 #include "backends/cuda/gpu_targets.h"
-#include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4::cuda::gemm_plan_sm80_test {
-namespace {
 
 using testing::HasSubstr;
 
@@ -159,5 +155,4 @@ TEST(GpuTargets, MachineCodeRunsOnItsOwnMajorVersion) {
   EXPECT_FALSE(has_machine_code("", 8, 0));
 }
 
-}  // namespace
 }  // namespace nvfp4::cuda::gemm_plan_sm80_test

@@ -1,16 +1,9 @@
 // Plans of products, by name. No GPU is needed.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <set>
-
 #include "backends/cuda/gemm/plan.h"
 #include "backends/cuda/gemm/sm90/cost_model.h"
-#include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4::cuda::gemm_plan_test {
-namespace {
 
 using ::testing::HasSubstr;
 
@@ -166,5 +159,4 @@ TEST(GemmPlan, AnotherArchitectureIsARecordAndALine) {
   EXPECT_EQ(sm70::launches, 1);
 }
 
-}  // namespace
 }  // namespace nvfp4::cuda::gemm_plan_test

@@ -1,13 +1,9 @@
 // How much of a product's depth other blocks take. No GPU is needed.
-#include <gtest/gtest.h>
-
-#include <random>
-
 #include "backends/cuda/gemm/sm90/cost_model.h"
 #include "nvfp4/layout.h"
+#include "testing.h"
 
 namespace nvfp4::cuda::gemm_stream_k_test {
-namespace {
 
 constexpr int kMultiprocessors = 132;
 
@@ -123,5 +119,4 @@ TEST(GemmStreamK, HelpersFillTheMultiprocessorsAndHaveRoomForTheirSums) {
   EXPECT_GT(count, 250);
 }
 
-}  // namespace
 }  // namespace nvfp4::cuda::gemm_stream_k_test

@@ -1,21 +1,10 @@
 // Which kernels are measured for a product, and what is kept of it. No GPU is needed: the times are
 // made up.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <map>
-#include <set>
-#include <thread>
-
 #include "backends/cuda/gemm/sm90/cost_model.h"
 #include "backends/cuda/gemm/tune.h"
-#include "checkpoint/temp_dir.h"
-#include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4::cuda::gemm_tune_test {
-namespace {
 
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -480,5 +469,4 @@ TEST(GemmTuneFile, KnowsTheDriver) {
   EXPECT_EQ(driver_version("no number here", 13010), "CUDA 13.1");
 }
 
-}  // namespace
 }  // namespace nvfp4::cuda::gemm_tune_test

@@ -1,18 +1,9 @@
 // The operands and the arithmetic of mma.sync.m16n8k64 on FP4, without a GPU.
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstring>
-#include <random>
-#include <set>
-#include <tuple>
-#include <vector>
-
 #include "backends/cuda/gemm/omma_arithmetic.h"
 #include "backends/cuda/gemm/omma_fragments.h"
+#include "testing.h"
 
 namespace nvfp4::cuda::omma::omma_test {
-namespace {
 
 /// Of element i of a lane, as PTX ISA's tables say it, i counting through its registers.
 Element a_of_table(int lane, int i) {
@@ -283,5 +274,4 @@ TEST(Omma, OneElementReachesItsSums) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::cuda::omma::omma_test

@@ -1,15 +1,9 @@
 // What pack_weights makes of groups, parts and memory of the caller; on the CPU.
-#include <gtest/gtest.h>
-
-#include <cstring>
-#include <sstream>
-
 #include "fragment_cases.h"
 #include "layers/layer_cases.h"
-#include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4::packed_weights_test {
-namespace {
 
 using test::bytes_of;
 using test::contains;
@@ -132,5 +126,4 @@ TEST(PackedWeights, OfADeviceThatIsNotThereAreRefused) {
   EXPECT_THROW(pack_weights(w.view(), {.device = Device::cuda(1000)}), UnsupportedError);
 }
 
-}  // namespace
 }  // namespace nvfp4::packed_weights_test

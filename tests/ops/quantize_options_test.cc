@@ -1,20 +1,13 @@
 // What quantize() accepts and refuses, and what it does with values at the edges.
-#include <gtest/gtest.h>
-
 #include <cfloat>
-#include <cmath>
-#include <cstdlib>
-#include <string>
 
 #include "nvfp4/activation.h"
-#include "nvfp4/error.h"
 #include "nvfp4/gemm.h"
 #include "nvfp4/quantize.h"
-#include "nvfp4/runtime.h"
 #include "test_matrices.h"
+#include "testing.h"
 
 namespace nvfp4::quantize_options_test {
-namespace {
 
 /// The message of the E that f throws.
 template <class E, class F>
@@ -282,5 +275,4 @@ TEST(Threads, SetsAndResets) {
   EXPECT_GE(threads(), 1);
 }
 
-}  // namespace
 }  // namespace nvfp4::quantize_options_test

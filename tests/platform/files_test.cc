@@ -1,21 +1,10 @@
 // What every system has to do behind src/platform, on paths of every kind.
 #include "platform/files.h"
 
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <functional>
-#include <set>
-#include <string>
-
 #include "platform/process.h"
+#include "testing.h"
 
 namespace nvfp4::platform::files_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -198,5 +187,4 @@ TEST(PlatformPath, OfWhatIsNoUtf8IsAnError) {
 }
 #endif
 
-}  // namespace
 }  // namespace nvfp4::platform::files_test

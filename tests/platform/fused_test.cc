@@ -1,12 +1,8 @@
 // Every backend's bits rest on a multiplication and an addition that round once, and not every C
 // library has them.
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
+#include "testing.h"
 
 namespace nvfp4::fused_test {
-namespace {
 
 // The compiler must not know what it is asked.
 float fused(float a, float b, float c) {
@@ -68,5 +64,4 @@ TEST(FusedMultiplyAdd, SmallAndLargeResults) {
   EXPECT_EQ(fused(kMaxDouble, 2.0, -kMaxDouble), kMaxDouble);
 }
 
-}  // namespace
 }  // namespace nvfp4::fused_test

@@ -1,15 +1,10 @@
 #include "platform/process.h"
 
-#include <gtest/gtest.h>
-
-#include <cstdint>
-#include <cstdlib>
-
 #include "platform/memory.h"
 #include "platform/terminal.h"
+#include "testing.h"
 
 namespace nvfp4::platform::process_test {
-namespace {
 
 TEST(PlatformProcess, KnowsItself) {
   EXPECT_GT(process_number(), 0);
@@ -27,5 +22,4 @@ TEST(PlatformProcess, MemoryIsAligned) {
   free_aligned(memory);
 }
 
-}  // namespace
 }  // namespace nvfp4::platform::process_test

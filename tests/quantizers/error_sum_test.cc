@@ -1,15 +1,9 @@
 #include "quantizers/error_sum.h"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <functional>
-
 #include "test_matrices.h"
+#include "testing.h"
 
 namespace nvfp4::error_sum_test {
-namespace {
 
 using test::Fill;
 
@@ -83,5 +77,4 @@ TEST(QuantizationError, AddsUpInTheOrderOfTheLaw) {
       }
 }
 
-}  // namespace
 }  // namespace nvfp4::error_sum_test

@@ -1,17 +1,8 @@
 // The exponential of SiLU against the correctly rounded one, over all of FP32.
-#include <gtest/gtest.h>
-
-#include <array>
-#include <cmath>
-#include <cstdint>
-#include <limits>
-#include <thread>
-#include <vector>
-
 #include "quantizers/row_math.h"
+#include "testing.h"
 
 namespace nvfp4::exponential_test {
-namespace {
 
 /// e^x to 2e-14 for |x| < 200, without branches so that compilers vectorize it.
 __attribute__((always_inline)) inline double exact(double x) {
@@ -98,5 +89,4 @@ TEST(Exponential, EndsInZeroAndInfinityAndKeepsNan) {
     EXPECT_TRUE(std::isnan(exponential(nan)));
 }
 
-}  // namespace
 }  // namespace nvfp4::exponential_test

@@ -1,15 +1,9 @@
 // The Hessian objective: what its formula means, in FP64, and what it is for special matrices.
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <random>
-#include <vector>
-
 #include "plain_cases.h"
 #include "quantizers/encode_block.h"
+#include "testing.h"
 
 namespace nvfp4::quantizers_hessian_test {
-namespace {
 
 using test::Fill;
 using test::make;
@@ -174,5 +168,4 @@ TEST(Hessian, AnyMatrixGivesTheSameBytesOnEveryTarget) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::quantizers_hessian_test

@@ -1,16 +1,11 @@
 // The reference against FP64: the definition itself must be right.
 #include "quantizers/row_math.h"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <vector>
-
 #include "nvfp4/activation.h"
 #include "test_matrices.h"
+#include "testing.h"
 
 namespace nvfp4::row_math_test {
-namespace {
 
 using test::Fill;
 using test::make;
@@ -140,5 +135,4 @@ TEST(RowMath, GramIsAsCloseAsItsRoundingsAllow) {
     }
 }
 
-}  // namespace
 }  // namespace nvfp4::row_math_test

@@ -1,17 +1,11 @@
 // What the selftest finds out about an instruction, with instructions that add up in other ways.
 #include "selftest/fp4_instruction.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <bit>
-#include <cmath>
-
 #include "backends/cuda/gemm/omma_arithmetic.h"
 #include "backends/cuda/gemm/omma_fragments.h"
+#include "testing.h"
 
 namespace nvfp4::selftest::fp4_instruction_test {
-namespace {
 
 using testing::AllOf;
 using testing::Contains;
@@ -143,5 +137,4 @@ TEST(Fp4Instruction, ExactCasesAreExactForEveryArithmetic) {
   EXPECT_EQ(others, 20);
 }
 
-}  // namespace
 }  // namespace nvfp4::selftest::fp4_instruction_test

@@ -1,23 +1,15 @@
 // The selftest finds nothing on a machine that is right, and every fault that is put in.
 #include "selftest/selftest.h"
 
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <bit>
-#include <set>
-
 #include "backends/backend.h"
 #include "backends/cpu/cpu.h"
 #include "backends/gemm_backend.h"
 #include "backends/host/host.h"
-#include "nvfp4/error.h"
 #include "selftest/rates.h"
 #include "selftest/run.h"
+#include "testing.h"
 
 namespace nvfp4::selftest_test {
-namespace {
 
 using ::testing::HasSubstr;
 
@@ -298,5 +290,4 @@ TEST(Selftest, MeasuresConversionsAndProducts) {
   EXPECT_EQ(report.rates[1].limit, report.rates[0].value) << "of a copy";
 }
 
-}  // namespace
 }  // namespace nvfp4::selftest_test

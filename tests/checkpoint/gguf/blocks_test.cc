@@ -1,15 +1,9 @@
 #include "checkpoint/gguf/blocks.h"
 
-#include <gtest/gtest.h>
-
-#include <array>
-#include <random>
-#include <vector>
-
 #include "checkpoint/gguf/names.h"
+#include "testing.h"
 
 namespace nvfp4::gguf::blocks_test {
-namespace {
 
 /// Made by hand from ggml-common.h and gguf-py's NVFP4.dequantize_blocks: element i has code i %
 /// 16, so that each sub-block counts from 0 to 15.
@@ -122,5 +116,4 @@ TEST(GgufNames, AreUnique) {
       }
 }
 
-}  // namespace
 }  // namespace nvfp4::gguf::blocks_test

@@ -1,17 +1,10 @@
-#include "nvfp4/checkpoint/convert.h"
-
-#include <gtest/gtest.h>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/gguf/blocks.h"
 #include "checkpoint/gguf/gguf_models.h"
 #include "checkpoint/io/tensor_file.h"
-#include "nvfp4/error.h"
 
 /// Conversions to GGUF, and back.
 namespace nvfp4::gguf::gguf_convert_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -471,5 +464,4 @@ TEST(GgufSource, ReadsPartsOfTensors) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::gguf::gguf_convert_test

@@ -1,13 +1,7 @@
-#include <gtest/gtest.h>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/gguf/gguf_models.h"
-#include "checkpoint/packed_models.h"
-#include "nvfp4/error.h"
 
 namespace nvfp4::gguf::drop_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -145,5 +139,4 @@ TEST(GgufDrop, WhatHasNoFourBitFormIsAnErrorUnlessDecodingIsAskedFor) {
             LoadedModel(dir / "plain").at(name + ".weight").bytes);
 }
 
-}  // namespace
 }  // namespace nvfp4::gguf::drop_test

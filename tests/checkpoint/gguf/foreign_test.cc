@@ -1,16 +1,8 @@
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/gguf/gguf_models.h"
-#include "nvfp4/error.h"
 
 /// Files of other programs, which keep no config.json.
 namespace nvfp4::gguf {
-namespace {
 
 /// A file whose tensors are zeros.
 struct ForeignFile {
@@ -307,5 +299,4 @@ TEST(GgufOfAnotherProgram, BecomesTheModelAgain) {
   EXPECT_EQ(config.at("quantization_config").at("quant_algo"), "W4A16_NVFP4");
 }
 
-}  // namespace
 }  // namespace nvfp4::gguf

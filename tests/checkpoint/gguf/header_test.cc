@@ -1,13 +1,7 @@
-#include <gtest/gtest.h>
-
-#include <limits>
-
-#include "checkpoint/expect_error.h"
 #include "checkpoint/gguf/gguf_bytes.h"
-#include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4::gguf::header_test {
-namespace {
 
 constexpr std::uint32_t kU32 = 4, kBool = 7, kString = 8, kArray = 9;
 
@@ -156,5 +150,4 @@ TEST(GgufHeader, RefusesTensorsOutsideOrOnEachOther) {
       << "what is empty overlaps nothing";
 }
 
-}  // namespace
 }  // namespace nvfp4::gguf::header_test

@@ -1,17 +1,11 @@
 // Files that say more than they hold.
-#include <gtest/gtest.h>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/gguf/gguf_bytes.h"
 #include "checkpoint/gguf/gguf_models.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/tensor_file.h"
-#include "nvfp4/checkpoint/verify.h"
-#include "nvfp4/error.h"
 
 namespace nvfp4::gguf::hostile_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -127,5 +121,4 @@ TEST(GgufHostile, StacksThatMakeTooManyTensorsAreRefused) {
   expect_refused(dir, {"'blk.0.ffn_up_exps.weight'", "must be 1 to 4096 experts"});
 }
 
-}  // namespace
 }  // namespace nvfp4::gguf::hostile_test

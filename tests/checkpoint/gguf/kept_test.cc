@@ -1,13 +1,8 @@
-#include <gtest/gtest.h>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/gguf/gguf_models.h"
-#include "nvfp4/error.h"
 
 /// What a GGUF file keeps of another one, and what stays as it is because of llama.cpp.
 namespace nvfp4::gguf::kept_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -150,5 +145,4 @@ TEST(GgufUnknown, ModelsAreRefusedBeforeTheFirstByteWithATensorsName) {
   }
 }
 
-}  // namespace
 }  // namespace nvfp4::gguf::kept_test

@@ -1,14 +1,9 @@
 #include "checkpoint/gguf/tokenizer.h"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <map>
-
 #include "checkpoint/gguf/gguf_models.h"
+#include "testing.h"
 
 namespace nvfp4::gguf::tokenizer_test {
-namespace {
 
 constexpr const char* kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -128,5 +123,4 @@ TEST_F(GgufTokenizer, WhatIsNotKnownIsLeftOut) {
   left_out(tokenizer_json(kLlama3, true), "no vocab_size");
 }
 
-}  // namespace
 }  // namespace nvfp4::gguf::tokenizer_test

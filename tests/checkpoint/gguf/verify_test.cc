@@ -1,21 +1,7 @@
-#include "nvfp4/checkpoint/verify.h"
-
-#include <gtest/gtest.h>
-
-#include <functional>
-#include <map>
-#include <random>
-#include <set>
-
-#include "checkpoint/converted.h"
-#include "checkpoint/expect_error.h"
-#include "checkpoint/findings.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/gguf/gguf_models.h"
-#include "nvfp4/checkpoint/repair.h"
-#include "nvfp4/error.h"
 
 namespace nvfp4::gguf::gguf_verify_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -315,5 +301,4 @@ TEST(GgufRepair, IsRefused) {
   expect_error<UnsupportedError>([&] { repair_checkpoint(options); }, {"m.gguf", "not repaired"});
 }
 
-}  // namespace
 }  // namespace nvfp4::gguf::gguf_verify_test

@@ -1,13 +1,8 @@
-#include <gtest/gtest.h>
-
-#include "checkpoint/expect_error.h"
 #include "checkpoint/gguf/file.h"
 #include "checkpoint/gguf/gguf_bytes.h"
-#include "checkpoint/temp_dir.h"
-#include "nvfp4/error.h"
+#include "testing.h"
 
 namespace nvfp4::gguf::writer_test {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -99,5 +94,4 @@ TEST(GgufFile, RefusesWhatIsNoRegularFile) {
   expect_error<FormatError>([&] { File::open(dir / "empty.gguf"); }, {"empty.gguf", "magic"});
 }
 
-}  // namespace
 }  // namespace nvfp4::gguf::writer_test
