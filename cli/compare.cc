@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/base/options_error.h"
 #include "checkpoint/safetensors/apart.h"
 #include "command_line.h"
 #include "commands.h"
-#include "core/options_error.h"
 #include "nvfp4/checkpoint/checkpoint.h"
 #include "report/report.h"
 #include "report_file.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/shell_word.h"
+#include "checkpoint/base/shell_word.h"
 #include "platform/terminal.h"
 #include "terminal.h"
 

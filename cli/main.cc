@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/base/error_codes.h"
 #include "command_line.h"
 #include "commands.h"
-#include "core/error_codes.h"
 #include "help.h"
 #include "interrupt.h"
 #include "nvfp4/error.h"

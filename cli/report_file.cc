@@ -10,8 +10,8 @@
 #include <system_error>
 #include <utility>
 
+#include "checkpoint/base/error_codes.h"
 #include "commands.h"
-#include "core/error_codes.h"
 #include "nvfp4/checkpoint/safetensors.h"
 #include "platform/files.h"
 

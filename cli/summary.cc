@@ -13,7 +13,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/shell_word.h"
+#include "checkpoint/base/shell_word.h"
 #include "nvfp4/runtime.h"
 #include "terminal.h"
 

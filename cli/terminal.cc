@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/error_codes.h"
+#include "checkpoint/base/error_codes.h"
 #include "core/printable.h"
 #include "platform/terminal.h"
 

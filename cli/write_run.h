@@ -3,8 +3,8 @@
 #include <optional>
 #include <string_view>
 
+#include "checkpoint/base/options_error.h"
 #include "command_line.h"
-#include "core/options_error.h"
 #include "interrupt.h"
 #include "nvfp4/checkpoint/checkpoint.h"
 #include "report/report.h"

@@ -6,7 +6,6 @@ if(NVFP4_ZIG)
   set(NVFP4_ZIG_LINK "${NVFP4_ZIG} cc -target ${CMAKE_SYSTEM_PROCESSOR}-linux-gnu.2.28 -s -o <TARGET> <OBJECTS> \
 <LINK_LIBRARIES> ${libstdcxx} -lunwind -lm -lpthread -Wl,--gc-sections")
   set(NVFP4_ZIG_SOURCE ${PROJECT_SOURCE_DIR}/python/src/portable/newer_glibc.cc)
-  set_source_files_properties(${NVFP4_ZIG_SOURCE} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 endif()
 
 # What tools/release.sh builds runs where this project's libraries are not installed: NVFP4_STATIC names

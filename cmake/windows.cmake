@@ -5,8 +5,10 @@ endif()
 enable_language(RC)
 target_compile_definitions(nvfp4 PRIVATE NOMINMAX WIN32_LEAN_AND_MEAN UNICODE _WIN32_WINNT=0x0A00)
 target_link_libraries(nvfp4 PRIVATE bcrypt shell32)
-# Whose header, on Windows, means a DLL unless told otherwise.
-set_source_files_properties(src/checkpoint/match/expression.cc PROPERTIES COMPILE_DEFINITIONS PCRE2_STATIC)
+if(NVFP4_CHECKPOINT)
+  # PCRE2's header, on Windows, means a DLL unless told otherwise.
+  target_compile_definitions(nvfp4_checkpoint PRIVATE PCRE2_STATIC)
+endif()
 if(NVFP4_CLI)
   configure_file(packaging/windows/nvfp4.manifest ${PROJECT_BINARY_DIR}/generated/nvfp4.manifest @ONLY)
   configure_file(packaging/windows/nvfp4.rc.in ${PROJECT_BINARY_DIR}/generated/nvfp4.rc @ONLY)

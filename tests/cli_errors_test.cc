@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/base/error_codes.h"
 #include "checkpoint/tiny_model.h"
-#include "core/error_codes.h"
 #include "run_cli.h"
 
 /// The codes of errors, as the command shows them.

@@ -22,6 +22,7 @@ LAYERS = [
     "src/layers",
     "include/nvfp4/checkpoint",
     # The way of a tensor: files, their formats, the model, what becomes of it, how, and what of it.
+    "src/checkpoint/base",
     "src/checkpoint/io",
     "src/checkpoint/match",
     "src/checkpoint/safetensors",
@@ -43,8 +44,8 @@ LAYERS = [
     "src/checkpoint/repair",
     "src/checkpoint/load",
     "src/checkpoint/sample",
-    "src/selftest",
     "src/report",
+    "src/selftest",
     "src/commands",
     "cli",
     "python/src",
@@ -52,6 +53,8 @@ LAYERS = [
 ROOTS = ["include", "src", "cli", "python/src", "."]
 LIBRARIES = ("hwy/", "fmt/", "nlohmann/", "CLI/", "nanobind/")
 SOURCES = {".h", ".cc", ".cuh", ".cu"}
+# What nvfp4::nvfp4 does without: only the layers from include/nvfp4/checkpoint on may include these.
+OF_CHECKPOINTS = ("nlohmann/", "pcre2", "re2/", "yaml-cpp/", "xxhash")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 
 
@@ -88,6 +91,8 @@ def check_include(root: Path, file: Path, quoted, angled):
     rank, peer = layer_of(source)
     target = resolve(root, file, quoted or angled)
     if target is None:
+        if rank < LAYERS.index("include/nvfp4/checkpoint") and (quoted or angled).startswith(OF_CHECKPOINTS):
+            return f"the library of kernels may not include {quoted or angled}"
         if quoted and not quoted.startswith(LIBRARIES):
             return f'"{quoted}" is not a file of this project'
         if source.parts[0] == "include" and not re.fullmatch(r"[a-z_0-9]+", angled or ""):

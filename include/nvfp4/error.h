@@ -6,7 +6,7 @@
 namespace nvfp4 {
 
 /// The fault behind an error. Its number is stable when the message changes: 102 is shown as
-/// NV0102. core/error_codes.h has the meaning and the fix of each fault.
+/// NV0102. src/checkpoint/base/error_codes.h has the meaning and the fix of each fault.
 enum class ErrorCode {
   disk_full = 101,
   not_found = 102,

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "bind.h"
-#include "core/error_codes.h"
+#include "checkpoint/base/error_codes.h"
 #include "core/printable.h"
 
 namespace nvfp4::python {

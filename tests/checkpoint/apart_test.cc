@@ -1,9 +1,9 @@
 #include "checkpoint/safetensors/apart.h"
 
+#include "checkpoint/base/options_error.h"
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/compare/shared_work.h"
 #include "checkpoint/statistics_file.h"
-#include "core/options_error.h"
 
 /// Tests that what a command reads lies apart from what it writes or removes, whatever the names.
 namespace nvfp4::apart_test {

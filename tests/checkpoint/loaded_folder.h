@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/base/json.h"
 #include "checkpoint/tiny_model.h"
-#include "core/json.h"
 
 /// A model folder in memory: read, changed tensor by tensor, written again.
 namespace nvfp4 {

@@ -1,7 +1,7 @@
 // Quantization that knows what calibration saw of the layers' inputs.
+#include "checkpoint/base/json.h"
 #include "checkpoint/gguf/header.h"
 #include "checkpoint/statistics_file.h"
-#include "core/json.h"
 #include "nvfp4/quantize.h"
 #include "testing.h"
 

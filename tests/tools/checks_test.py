@@ -69,6 +69,7 @@ class Includes(unittest.TestCase):
     def test_finds_kernels_that_know_checkpoints(self):
         self.expect({"include/nvfp4/checkpoint/c.h": "", "src/ops/bad.cc": '#include "nvfp4/checkpoint/c.h"\n'},
                     "include/nvfp4/checkpoint/c.h is further down")
+        self.expect({"src/ops/bad.cc": "#include <nlohmann/json.hpp>\n"}, "may not include nlohmann/json.hpp")
 
     def test_finds_a_public_header_that_needs_a_private_one(self):
         self.expect({"include/nvfp4/bad.h": '#include "core/c.h"\n'}, "may not include src/core/c.h")

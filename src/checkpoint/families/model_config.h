@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
+#include "checkpoint/base/json.h"
 
 namespace nvfp4::checkpoint {
 

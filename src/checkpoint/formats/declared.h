@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/base/json.h"
 #include "checkpoint/match/entry_list.h"
 #include "checkpoint/match/glob.h"
 #include "checkpoint/match/glob_index.h"
 #include "checkpoint/match/match_budget.h"
-#include "core/json.h"
 
 namespace nvfp4::checkpoint {
 

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/base/json.h"
 #include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/formats/shard_writer.h"
 #include "checkpoint/formats/weight_names.h"
-#include "core/json.h"
 #include "nvfp4/checkpoint/checkpoint.h"
 #include "nvfp4/checkpoint/safetensors.h"
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/base/low_rank.h"
 #include "checkpoint/formats/weight_names.h"
 #include "checkpoint/io/tensor_table.h"
-#include "core/low_rank.h"
 #include "nvfp4/quantize.h"
 
 namespace nvfp4::checkpoint {

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/base/json.h"
 #include "checkpoint/gguf/file.h"
 #include "checkpoint/gguf/names.h"
-#include "core/json.h"
 
 /// Conversion between config.json and the keys of a GGUF file.
 /// Source: github.com/ggml-org/llama.cpp, conversion/base.py, set_gguf_parameters(); gguf-py,

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/base/json.h"
 #include "checkpoint/gguf/header.h"
-#include "core/json.h"
 
 namespace nvfp4::gguf {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/json.h"
+#include "checkpoint/base/json.h"
 #include "core/printable.h"
 #include "core/require.h"
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <system_error>
 
-#include "core/error_codes.h"
+#include "checkpoint/base/error_codes.h"
 #include "core/printable.h"
 #include "core/require.h"
 #include "platform/process.h"

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/base/json.h"
 #include "checkpoint/plan/plan.h"
 #include "checkpoint/safetensors/written_files.h"
-#include "core/json.h"
 
 /// nvfp4.partial.json: the options of an unfinished output folder and its finished shards. The
 /// folder is incomplete while this file exists. The file is written before all others and removed

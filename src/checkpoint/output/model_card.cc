@@ -5,12 +5,12 @@
 #include <map>
 #include <tuple>
 
+#include "checkpoint/base/shell_word.h"
 #include "checkpoint/hub/hub.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/output/front_matter.h"
 #include "checkpoint/output/own_files.h"
-#include "core/shell_word.h"
 #include "nvfp4/runtime.h"
 
 namespace nvfp4::checkpoint {

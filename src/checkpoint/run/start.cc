@@ -3,11 +3,11 @@
 #include <memory>
 #include <utility>
 
+#include "checkpoint/base/options_error.h"
 #include "checkpoint/formats/format.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/source/adapter.h"
 #include "checkpoint/source/share_out.h"
-#include "core/options_error.h"
 #include "core/require.h"
 #include "quantizers/method.h"
 

@@ -4,8 +4,8 @@
 #include <system_error>
 #include <utility>
 
+#include "checkpoint/base/options_error.h"
 #include "checkpoint/io/posix_file.h"
-#include "core/options_error.h"
 #include "core/printable.h"
 #include "core/require.h"
 

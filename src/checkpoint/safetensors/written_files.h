@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/json.h"
+#include "checkpoint/base/json.h"
 
 /// nvfp4.files.json: the files that nvfp4 wrote into a folder, with their sizes and hashes.
 namespace nvfp4::checkpoint {

@@ -6,12 +6,12 @@
 #include <span>
 #include <system_error>
 
+#include "checkpoint/base/error_codes.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/output/own_files.h"
 #include "checkpoint/safetensors/folder_names.h"
 #include "checkpoint/sample/sample_models.h"
 #include "checkpoint/sample/sample_weights.h"
-#include "core/error_codes.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint/checkpoint.h"

@@ -7,12 +7,12 @@
 #include <map>
 #include <optional>
 
+#include "checkpoint/base/json.h"
 #include "checkpoint/families/select.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/match/entry_list.h"
 #include "checkpoint/source/content.h"
-#include "core/json.h"
 #include "core/printable.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint/safetensors.h"

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/base/json.h"
 #include "checkpoint/gguf/file.h"
 #include "checkpoint/tiny_model.h"
-#include "core/json.h"
 
 /// Small models whose config.json says what a GGUF file needs.
 namespace nvfp4::gguf {

@@ -1,6 +1,6 @@
-#include "core/error_codes.h"
+#include "checkpoint/base/error_codes.h"
 
-#include "core/options_error.h"
+#include "checkpoint/base/options_error.h"
 #include "testing.h"
 
 namespace nvfp4::error_codes_test {
@@ -56,8 +56,8 @@ TEST(ErrorCodes, EachHasARowAndIsThrown) {
   EXPECT_EQ(codes.size(), error_codes().size());
   std::set<std::string> thrown = all_of(sources(), "ErrorCode::(\\w+)");
   thrown.merge(all_of(header, "ErrorCode::(\\w+)"));  // those of the types
-  thrown.merge(
-      all_of(text_of(kRoot / "src/core/error_codes.cc"), "(?:return|\\?) ErrorCode::(\\w+)"));
+  thrown.merge(all_of(text_of(kRoot / "src/checkpoint/base/error_codes.cc"),
+                      "(?:return|\\?) ErrorCode::(\\w+)"));
   thrown.insert("usage");  // by the command
   EXPECT_EQ(codes, thrown);
 }

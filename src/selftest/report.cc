@@ -1,5 +1,5 @@
 // Converts the report of the self-test to JSON and text.
-#include "selftest/selftest.h"
+#include "report/report.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <span>
 
 #include "checkpoint/io/json_text.h"
-#include "report/report.h"
+#include "selftest/selftest.h"
 
 namespace nvfp4 {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/low_rank.h"
+#include "checkpoint/base/low_rank.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "core/json.h"
+#include "checkpoint/base/json.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/shell_word.h"
+#include "checkpoint/base/shell_word.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "core/error_codes.h"
+#include "checkpoint/base/error_codes.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <new>
 
-#include "core/json.h"
+#include "checkpoint/base/json.h"
 #include "platform/files.h"
 
 namespace nvfp4 {
