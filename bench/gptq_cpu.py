@@ -77,12 +77,12 @@ def main():
         def quantize(name, **given):
             folder = at / name
             nvfp4.quantize_checkpoint(folder, at / "out", overwrite=True, **given,
-                                      **({"statistics": folder / "statistics"} if given["quantizer"] == "gptq" else {}))
+                                      **({"statistics": folder / "statistics"} if given["method"].startswith("gptq") else {}))
 
         runs = {
-            "mse": lambda: quantize("all", quantizer="mse"),
-            "few": lambda: quantize("few", quantizer="gptq", sweeps=0),
-            **{f"sweeps {s}": lambda s=s: quantize("all", quantizer="gptq", sweeps=s) for s in (0, 1, 4)},
+            "mse": lambda: quantize("all", method="mse"),
+            "few": lambda: quantize("few", method="gptq:0"),
+            **{f"sweeps {s}": lambda s=s: quantize("all", method=f"gptq:{s}") for s in (0, 1, 4)},
             "dgemm": lambda: wide @ wide,
             "sgemm": lambda: left @ square,
             "lapack": lambda: scipy.linalg.lapack.dtrtri(scipy.linalg.lapack.dpotrf(damped, lower=1)[0], lower=1),

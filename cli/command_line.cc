@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <stdexcept>
 #include <utility>
@@ -37,6 +38,14 @@ CLI::Option* CommandLine::word(std::string_view name, std::function<void(const s
     return true;
   };
   return dress(o, command_->add_option(o.names, checked, o.text)->type_name("TEXT"));
+}
+
+CLI::Option* CommandLine::words(std::string_view name,
+                                std::function<void(const std::vector<std::string>&)> set) {
+  const CommandOption& o = take(name);
+  CLI::Option* option =
+      command_->add_option_function<std::vector<std::string>>(o.names, std::move(set), o.text);
+  return named_.emplace_back(dress(o, option)->delimiter(','));
 }
 
 void CommandLine::check(CLI::Option* option, std::function<void(const std::string&)> check,
@@ -102,7 +111,9 @@ CLI::Option* CommandLine::dress(const CommandOption& about, CLI::Option* option)
   if (!about.value.empty()) option->option_text(about.value);
   if (!about.choices.empty()) {
     const CLI::IsMember known(about.choices);
-    const auto require_known = [known](std::string word) {
+    const bool has_number = about.names == "--method";  // "gptq:4"
+    const auto require_known = [known, has_number](std::string word) {
+      if (has_number) word.resize(std::min(word.find(':'), word.size()));
       if (const std::string fault = known(word); !fault.empty())
         throw ValueError(fault, ErrorCode::not_a_choice);
     };
@@ -113,9 +124,10 @@ CLI::Option* CommandLine::dress(const CommandOption& about, CLI::Option* option)
   return option;
 }
 
-void add_quantizer(CommandLine& line, RunOptions& options) {
-  line.word("--quantizer",
-            [&options](const std::string& name) { options.quantizer = quantizer_from_name(name); });
+void add_allow(CommandLine& line, Allowed& allowed) {
+  line.words("--allow", [&allowed](const std::vector<std::string>& names) {
+    allowed = allowed_from_names(names);
+  });
 }
 
 void add_run_options(CommandLine& line, RunOptions& options, RunArguments& arguments) {

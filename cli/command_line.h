@@ -81,6 +81,9 @@ class CommandLine {
   CLI::Option* flag(std::string_view name, bool& to);
   /// Adds an option whose word is passed to `set`. A ValueError of `set` is a fault of the option.
   CLI::Option* word(std::string_view name, std::function<void(const std::string&)> set);
+  /// Adds an option whose words, separated by commas, are passed to `set`.
+  CLI::Option* words(std::string_view name,
+                     std::function<void(const std::vector<std::string>&)> set);
   /// Rejects words for which `check` throws a ValueError.
   static void check(CLI::Option* option, std::function<void(const std::string&)> check,
                     std::string description = "");
@@ -113,8 +116,8 @@ struct RunArguments {
   bool quiet = false;
 };
 
-/// Adds --quantizer as a rule for block scales.
-void add_quantizer(CommandLine& line, RunOptions& options);
+/// Adds --allow, whose words are separated by commas.
+void add_allow(CommandLine& line, Allowed& allowed);
 /// Sets the variables of all other options of RunOptions that the command's table has. The device
 /// is released at the end, because the process does nothing else.
 void add_run_options(CommandLine& line, RunOptions& options, RunArguments& arguments);

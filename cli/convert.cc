@@ -43,12 +43,10 @@ void add_convert(CLI::App& app) {
   line.option("OUTPUT", o.output);
   line.option("--to", o.to);
   line.word("--scheme", [&o](const std::string& name) { o.scheme = scheme_from_name(name); });
-  add_quantizer(line, o);
+  line.option("--method", o.method);
   add_run_options(line, o, arguments->run);
   line.flag("--json", arguments->json);
-  line.flag("--drop", o.drop);
-  line.flag("--force", o.force);
-  line.flag("--decode", o.decode);
+  add_allow(line, o.allow);
   line.callback([arguments] { run(*arguments); }, [arguments] { check(arguments->options); });
 }
 

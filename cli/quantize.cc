@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "nvfp4/checkpoint/checkpoint.h"
 #include "nvfp4/error.h"
+#include "quantizers/method.h"
 #include "terminal.h"
 #include "write_run.h"
 
@@ -86,7 +87,7 @@ void add_quantize(CLI::App& app) {
   CommandLine::check(line.option("--ignore", o.ignore), check_pattern);
   CommandLine::check(line.option("--include", o.include), check_pattern);
   line.option("--fuse", o.fuse)->check(CLI::Validator(check_fuse, ""));
-  line.option("--quantizer", o.method);
+  CommandLine::check(line.option("--method", o.method), method_from_text);
   add_run_options(line, o, arguments->run);
   line.option("--statistics", o.statistics);
   line.option("--recipe", o.recipe);
@@ -94,12 +95,10 @@ void add_quantize(CLI::App& app) {
   CLI::Option* bits = line.number("--bits", o.bits, 4.5, 16.0);
   line.word("--size", [&o](const std::string& text) { o.size = size_from_text(text); })
       ->excludes(bits);
-  line.number("--sweeps", o.sweeps, 0, 1000);
   line.number("--rank", arguments->rank, 0, kMostRanks);
   line.option("--ranks", arguments->ranks);
   line.flag("--json", arguments->json);
-  line.flag("--drop", o.drop);
-  line.flag("--force", o.force);
+  add_allow(line, o.allow);
   line.flag("--keep-dtype", o.keep_dtype);
   line.callback([arguments] { run(*arguments); }, [arguments] { check(*arguments); });
 }

@@ -86,7 +86,7 @@ void add_repair(CLI::App& app) {
   line.word("--nibbles", [&o](const std::string& n) { o.high_nibble_first = n == "high"; });
   line.number("--top", arguments->top, 0, 1'000'000'000);
   line.flag("--json", arguments->json);
-  add_quantizer(line, o);
+  line.option("--method", o.method);
   add_run_options(line, o, arguments->run);
   line.callback([arguments] { run(*arguments); });
 }

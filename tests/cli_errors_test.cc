@@ -67,7 +67,7 @@ TEST_F(Cli, WrongValuesHaveTheCodesOfTheLibrary) {
   EXPECT_TRUE(has(code({"quantize", "m", "q", "--device", "tpu"}), "[NV0303]"));
   EXPECT_TRUE(has(code({"quantize", "m", "m/q"}), "[NV0304]"));
   EXPECT_TRUE(has(code({"quantize", "m", "q", "--ignore", "re:("}), "[NV0305]"));
-  EXPECT_TRUE(has(code({"quantize", "m", "q", "--sweeps", "x"}), "[NV0901]"));
+  EXPECT_TRUE(has(code({"quantize", "m", "q", "--bits", "x"}), "[NV0901]"));
 }
 
 TEST_F(Cli, HelpOfACodeHasItsFix) {

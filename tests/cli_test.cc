@@ -49,10 +49,9 @@ TEST_F(Cli, HelpsForEveryCommandWithAnExampleInEightyColumns) {
         "selftest", "NVFP4_BACKEND", "NVFP4_THREADS", "NVFP4_TUNE_CACHE", "NO_COLOR"})
     EXPECT_TRUE(has(all.out, word)) << word;
   EXPECT_EQ(run({"--help"}).out, all.out);
-  for (const char* option :
-       {"--scheme", "--format", "--quantizer", "--scale-search", "--ignore", "--include", "--fuse",
-        "--input-amax", "--threads", "--device", "--backend", "--resume", "--overwrite", "--report",
-        "--dry-run", "--quiet"})
+  for (const char* option : {"--scheme", "--format", "--method", "--ignore", "--include", "--fuse",
+                             "--input-amax", "--threads", "--device", "--backend", "--resume",
+                             "--overwrite", "--report", "--dry-run", "--quiet"})
     EXPECT_TRUE(has(run({"help", "quantize"}).out, option)) << option;
 }
 
@@ -65,8 +64,8 @@ TEST_F(Cli, CallsWrongUsageTwo) {
   expect_one_line_error(run({"quantize", "a", "b", "--bogus"}), 2, {"--bogus"});
   expect_one_line_error(run({"quantize", "a", "b", "--scheme", "x"}), 2, {"--scheme", "nvfp4a16"});
   expect_one_line_error(run({"quantize", "a", "b", "--format", "x"}), 2, {"--format", "modelopt"});
-  expect_one_line_error(run({"quantize", "a", "b", "--scale-search", "x"}), 2,
-                        {"--quantizer", "four_over_six"});
+  expect_one_line_error(run({"quantize", "a", "b", "--method", "x"}), 2,
+                        {"--method", "four_over_six"});
   for (const char* device : {"gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda0", "CPU", ""})
     expect_one_line_error(run({"quantize", "a", "b", "--device", device}), 2,
                           {"--device", std::string("'") + device + "'", "cpu, cuda, cuda:N"});
@@ -172,10 +171,9 @@ TEST_F(Cli, QuantizesComparesAndInspectsASample) {
 
 TEST_F(Cli, PassesEveryOptionOn) {
   make_sample();
-  const Result r =
-      run({"quantize", "m", "out", "--scheme", "nvfp4a16", "--format", "compressed-tensors",
-           "--scale-search", "max", "--ignore", "*q_proj", "--include", "lm_head", "--threads", "1",
-           "--backend", "reference", "--device", "cpu"});
+  const Result r = run({"quantize", "m", "out", "--scheme", "nvfp4a16", "--format",
+                        "compressed-tensors", "--method", "max", "--ignore", "*q_proj", "--include",
+                        "lm_head", "--threads", "1", "--backend", "reference", "--device", "cpu"});
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(has(r.out, "reference (1 thread)")) << r.out;
   const auto inspected = nlohmann::json::parse(run({"inspect", "out", "--json"}).out);

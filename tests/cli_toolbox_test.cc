@@ -137,9 +137,9 @@ TEST_F(Cli, ConvertDecodesWhatTheFormCannotHoldOnlyIfToldTo) {
   append(tensors, fp8_blocks("model.layers.0.self_attn.q_proj", 256, 128));
   write_model(dir_ / "mixed", {tensors}, kLlamaConfig);
   expect_one_line_error(run({"convert", "mixed", "b", "--to", "modelopt"}), 1,
-                        {"q_proj.weight", "FP8, which modelopt cannot hold", "--decode"});
+                        {"q_proj.weight", "FP8, which modelopt cannot hold", "--allow decode"});
   EXPECT_FALSE(fs::exists(dir_ / "b"));
-  const Result r = run({"convert", "mixed", "b", "--to", "modelopt", "--decode"});
+  const Result r = run({"convert", "mixed", "b", "--to", "modelopt", "--allow", "decode"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(has(r.err, "1 quantized weights become BF16")) << r.err;
   EXPECT_TRUE(has(r.out, "dequantized")) << r.out;

@@ -40,7 +40,7 @@ TEST_F(Cli, EmptyWordsAreNoValues) {
   make_sample();
   const std::pair<Words, std::vector<std::string>> options[] = {
       {{"quantize", "m", "out"},
-       {"--scheme", "--format", "--quantizer", "--statistics", "--recipe", "--merge", "--ignore",
+       {"--scheme", "--format", "--method", "--statistics", "--recipe", "--merge", "--ignore",
         "--include", "--fuse", "--input-amax", "--device", "--backend", "--report"}},
       {{"convert", "m", "out"}, {"--to", "--report"}},
       {{"compare", "m", "m"}, {"--html", "--against", "--statistics", "--run", "--parts"}},
@@ -63,8 +63,7 @@ TEST_F(Cli, EmptyWordsAreNoValues) {
 TEST_F(Cli, NumbersThatAreNoneAreWrongUsage) {
   make_sample();
   const std::pair<Words, std::vector<std::string>> options[] = {
-      {{"quantize", "m", "out"},
-       {"--bits", "--sweeps", "--threads", "--rank", "--ranks", "--size"}},
+      {{"quantize", "m", "out"}, {"--bits", "--threads", "--rank", "--ranks", "--size"}},
       {{"inspect", "m"}, {"--row", "--blocks", "--threads"}},
       {{"compare", "m", "m"}, {"--top", "--threads", "--rank", "--ranks"}},
       {{"verify", "m"}, {"--top", "--threads", "--rank", "--ranks"}},

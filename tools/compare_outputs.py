@@ -17,7 +17,7 @@ from pathlib import Path
 
 QUANTIZED = [(f, s) for f in ("modelopt", "compressed-tensors", "comfyui", "gguf")
              for s in ("nvfp4", "nvfp4a16")]
-MORE_OPTIONS = [["--quantizer", "max"], ["--quantizer", "four_over_six"],
+MORE_OPTIONS = [["--method", "max"], ["--method", "four_over_six"],
                 ["--ignore", "*down*", "--include", "*embed*"], ["--keep-dtype"]]
 TARGETS = ("modelopt", "compressed-tensors", "comfyui", "gguf", "bf16", "fp16")
 
@@ -57,7 +57,7 @@ def outputs_of(command, models: Path):
                     output = Path(folder) / f"to{'.gguf' if target == 'gguf' else ''}"
                     all_of[f"{model.name} convert {source.name} {target}"] = run(
                         command, output, "convert", source, output.name, "--to", target, "--overwrite",
-                        "--drop", "--decode")
+                        "--allow", "drop,decode")
                 repaired = Path(folder) / "repaired"
                 all_of[f"{model.name} repair {source.name}"] = run(
                     command, repaired, "repair", source, "repaired", "--overwrite", "--source", model)

@@ -96,11 +96,11 @@ same gguf.gguf
 pass "GGUF: the bytes of Linux"
 
 # Vectors of 32 and 64 bytes, which mingw's compiler once put where they may not be.
-"$linux" quantize linux/model linux/on --quantizer mse --quiet
+"$linux" quantize linux/model linux/on --method mse --quiet
 for backend in $(win selftest --no-rates --json 2>/dev/null | python3 -c '
 import json, sys
 print(*(b["name"] for b in json.load(sys.stdin)["backends"] if b["available"]))'); do
-  win quantize windows/model windows/on --backend "$backend" --quantizer mse --overwrite --quiet
+  win quantize windows/model windows/on --backend "$backend" --method mse --overwrite --quiet
   same on
   pass "quantize on $backend: the bytes of Linux"
 done

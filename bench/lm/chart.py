@@ -7,7 +7,7 @@ from pathlib import Path
 
 #: Weights and activations of the panels.
 PANELS = (("weights alone", None), ("activations by max", "max"), ("activations by mse", "mse"))
-NAMES = {"gptq": "gptq --sweeps 0", "gptq + descent": "gptq"}
+NAMES = {"gptq": "gptq:0", "gptq + descent": "gptq"}
 BAR, LEFT, WIDTH = 20, 150, 520
 
 

@@ -122,7 +122,7 @@ def choices(options, temporary):
         calibrate(options.model, options.calibration, statistics, windows=options.calibration_windows,
                   device=options.device)
     (temporary / "eight.yaml").write_text(EIGHT)
-    given = dict(statistics=statistics, quantizer=options.quantizer) if statistics else {}
+    given = dict(statistics=statistics, method=options.method) if statistics else {}
     nvfp4.quantize_checkpoint(options.model, temporary / "four", **given)
     nvfp4.quantize_checkpoint(options.model, temporary / "eight", recipe=temporary / "eight.yaml", **given)
     model = Layers(options.model, [Checkpoint(temporary / f) for f in ("four", "eight")], options.device)
@@ -194,7 +194,7 @@ def main():
     a.add_argument("--calibration", metavar="FILE", help="text that the choice is made by, of the same form")
     a.add_argument("--calibration-windows", type=int, default=64, help="windows of 512 tokens of it (64)")
     a.add_argument("--statistics", metavar="FILE", help="instead of it: what nvfp4-calibrate wrote")
-    a.add_argument("--quantizer", default="weighted", help="with statistics (weighted)")
+    a.add_argument("--method", default="weighted", help="with statistics (weighted)")
     a.add_argument("--bits", type=float, nargs="+", default=[5, 5.5, 6])
     a.add_argument("--random", type=int, default=20, metavar="N", help="orders drawn at random (20)")
     a.add_argument("--windows", type=int, default=8, help="of 512 tokens of the text (8)")

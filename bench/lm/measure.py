@@ -33,15 +33,15 @@ from nvfp4.evaluate.text import windows
 
 #: How weights are quantized: options of quantize_checkpoint().
 WEIGHTS = {
-    "max": dict(quantizer="max"),
-    "four_over_six": dict(quantizer="four_over_six"),
-    "mse": dict(quantizer="mse"),
+    "max": dict(method="max"),
+    "four_over_six": dict(method="four_over_six"),
+    "mse": dict(method="mse"),
 }
 #: The same with what calibration saw.
 CALIBRATED = {
-    "weighted": dict(quantizer="weighted"),
-    "gptq": dict(quantizer="gptq", sweeps=0),
-    "gptq + descent": dict(quantizer="gptq", sweeps=4),
+    "weighted": dict(method="weighted"),
+    "gptq": dict(method="gptq:0"),
+    "gptq + descent": dict(method="gptq"),
 }
 #: How activations are; None: not at all (W4A16).
 ACTIVATIONS = (None, "max", "mse")

@@ -136,10 +136,10 @@ def _run(command, function, given):
 
 
 @_documented("quantize")
-def quantize_checkpoint(input, output, *, scheme="nvfp4", format=None, quantizer=None,
-                        statistics=None, sweeps=4, recipe=None, bits=None, size=None, merge=(),
+def quantize_checkpoint(input, output, *, scheme="nvfp4", format=None, method=None,
+                        statistics=None, recipe=None, bits=None, size=None, merge=(),
                         ignore=(), include=(), fuse=(), input_amax=None, rank=None, ranks=1,
-                        resume=False, overwrite=False, dry_run=False, drop=False, force=False,
+                        resume=False, overwrite=False, dry_run=False, allow=(),
                         keep_dtype=False, backend="", device="cpu", progress=None):
     """Quantizes a Hugging Face model folder, or one .safetensors or .gguf file.
 
@@ -157,9 +157,8 @@ def quantize_checkpoint(input, output, *, scheme="nvfp4", format=None, quantizer
 
 
 @_documented("convert")
-def convert(input, output, to, *, scheme=None, quantizer="mse", input_amax=None, resume=False,
-            overwrite=False, dry_run=False, drop=False, force=False, decode=False, backend="",
-            device="cpu", progress=None):
+def convert(input, output, to, *, scheme=None, method="mse", input_amax=None, resume=False,
+            overwrite=False, dry_run=False, allow=(), backend="", device="cpu", progress=None):
     """Converts a quantized checkpoint to another format. NVFP4 is not rounded again: a conversion there
     and back gives the same tensors.
 
@@ -174,7 +173,7 @@ def convert(input, output, to, *, scheme=None, quantizer="mse", input_amax=None,
 
 @_documented("repair")
 def repair(path, output, *, source=None, scales="linear", nibbles="low", input_amax=None,
-           quantizer="mse", resume=False, overwrite=False, dry_run=False, backend="", device="cpu",
+           method="mse", resume=False, overwrite=False, dry_run=False, backend="", device="cpu",
            progress=None):
     """Writes a faulty NVFP4 checkpoint again, with its faults corrected; `path` is never changed.
 

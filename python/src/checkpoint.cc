@@ -67,15 +67,20 @@ void take_rank(const Keywords& words, const nb::dict& given, Options& options) {
   options.ranks = rank.ranks;
 }
 
+void take_allow(const Keywords& given, Allowed& allowed) {
+  std::vector<std::string> names;
+  given.take("allow", names);
+  allowed = allowed_from_names(names);
+}
+
 std::string quantize_json(const nb::dict& given) {
   const Keywords words("quantize", given);
   QuantizeCheckpointOptions options;
   take_run_options(words, "input", options);
   options.scheme = scheme_from_name(words.word("scheme", "nvfp4"));
   words.take("format", options.format);
-  words.take("quantizer", options.method);
+  words.take("method", options.method);
   words.take("statistics", options.statistics);
-  words.take("sweeps", options.sweeps);
   words.take("recipe", options.recipe);
   words.take("bits", options.bits);
   if (const std::string size = given.contains("size") && !nb::handle(given["size"]).is_none()
@@ -87,8 +92,7 @@ std::string quantize_json(const nb::dict& given) {
   words.take("ignore", options.ignore);
   words.take("include", options.include);
   words.take("fuse", options.fuse);
-  words.take("drop", options.drop);
-  words.take("force", options.force);
+  take_allow(words, options.allow);
   words.take("keep_dtype", options.keep_dtype);
   take_rank(words, given, options);
   return report_of(given, options, quantize_checkpoint);
@@ -98,13 +102,11 @@ std::string convert_json(const nb::dict& given) {
   const Keywords words("convert", given);
   ConvertOptions options;
   take_run_options(words, "input", options);
-  options.quantizer = quantizer_from_name(words.word("quantizer", "mse"));
+  words.take("method", options.method);
   words.take("to", options.to);
   if (const std::string scheme = words.word("scheme"); !scheme.empty())
     options.scheme = scheme_from_name(scheme);
-  words.take("drop", options.drop);
-  words.take("force", options.force);
-  words.take("decode", options.decode);
+  take_allow(words, options.allow);
   return report_of(given, options, convert_checkpoint);
 }
 
@@ -112,7 +114,7 @@ std::string repair_json(const nb::dict& given) {
   const Keywords words("repair", given);
   RepairOptions options;
   take_run_options(words, "path", options);
-  options.quantizer = quantizer_from_name(words.word("quantizer", "mse"));
+  words.take("method", options.method);
   words.take("source", options.source);
   options.scales_swizzled = words.word("scales") == "swizzled";
   options.high_nibble_first = words.word("nibbles") == "high";

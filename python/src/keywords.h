@@ -65,6 +65,7 @@ class Keywords {
   void check(std::string_view keyword, const std::string& word) const {
     for (const CommandOption& o : command_.options) {
       if (o.keyword != keyword || o.choices.empty() || word.empty()) continue;
+      if (keyword == "method" && word.find(':') != word.npos) continue;  // "gptq:4"
       std::string known;
       for (const std::string& choice : o.choices) {
         if (choice == word) return;

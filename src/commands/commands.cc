@@ -52,8 +52,8 @@ std::string targets_by_name() {
   return text;
 }
 
-CommandOption quantizer(std::string text) {
-  return option("--quantizer,--scale-search", "NAME", "mse", std::move(text), quantizer_names());
+CommandOption method(std::string text) {
+  return option("--method", "NAME", "mse", std::move(text), quantizer_names());
 }
 
 CommandOption device() {
@@ -76,14 +76,19 @@ CommandOption top(std::string fallback, std::string what) {
   return of_the_command(option("--top", "N", std::move(fallback), std::move(text)));
 }
 
-/// Returns the options of commands that may write a format with less content than they read.
-Options losses() {
-  return {flag("--drop",
-               "leave out tensors that the output format cannot hold (GGUF: multi-token "
-               "prediction, KV cache scales); an error otherwise"),
-          flag("--force",
-               "accept weights whose scales or FP8 codes are broken (NaN, infinite, negative, far "
-               "too large), with a warning; an error otherwise")};
+/// Returns --allow for commands that may write less than they read.
+CommandOption allow(bool decode) {
+  std::string text =
+      "accept with a warning what is an error otherwise; drop: leave out tensors that the output "
+      "format cannot hold (GGUF: multi-token prediction, KV cache scales); broken-scales: use "
+      "weights whose scales or FP8 codes are NaN, infinite, negative or far too large";
+  std::vector<std::string> names = {"drop", "broken-scales"};
+  if (decode) {
+    text +=
+        "; decode: turn FP8 and MXFP4 weights that FORM cannot hold beside 4-bit weights into BF16";
+    names.emplace_back("decode");
+  }
+  return repeatable(option("--allow", "LIST", "", std::move(text), std::move(names)));
 }
 
 /// Returns the options of commands that write a checkpoint.
@@ -114,17 +119,16 @@ Command quantize_command() {
             scheme("nvfp4",
                    "nvfp4: 4-bit weights and activations, the default; nvfp4a16: weights only"),
             format(),
-            option("--quantizer,--scale-search", "NAME", "",
+            option("--method", "NAME", "",
                    "how block scales are chosen: max; four_over_six; mse, the default: least "
                    "squared error over all scales; weighted, the default with --statistics: mse "
                    "with each error times the mean square of its input channel; gptq: GPTQ, then "
-                   "joint descent over scales and codes, with the Gram matrices of --statistics",
+                   "joint descent over scales and codes, with the Gram matrices of --statistics; "
+                   "gptq:N: at most N sweeps of the descent, 4 if not given",
                    method_names()),
             option("--statistics,--imatrix", "FILE", "",
                    "what calibration measured of the layers' inputs: a file of "
                    "nvfp4-calibrate, or an importance matrix of llama.cpp in GGUF"),
-            option("--sweeps", "N", "4",
-                   "most sweeps of gptq's descent over a weight; 4 if not given; 0: GPTQ alone"),
             option("--recipe", "NAME|FILE", "",
                    fmt::format("which layers get which format: {}, or a YAML file of rules",
                                fmt::join(recipe_names(), ", "))),
@@ -152,8 +156,8 @@ Command quantize_command() {
             rank_option("all ranks write one OUTPUT, on a shared file system"),
             ranks_option(),
             json_report()},
-           losses(),
-           {flag("--keep-dtype",
+           {allow(false),
+            flag("--keep-dtype",
                  "keep unquantized FP32 tensors in FP32; otherwise they become BF16, except router "
                  "biases and similar tensors")},
            run_flags()}),
@@ -195,16 +199,13 @@ Command convert_command() {
             scheme("",
                    "nvfp4 (W4A4) or nvfp4a16 (weights only); as in the input if not "
                    "given"),
-            quantizer("how block scales of FP8 weights are chosen: max, four_over_six, or "
-                      "mse, the default"),
+            method("how block scales of FP8 weights are chosen: max, four_over_six, or "
+                   "mse, the default"),
             option("--input-amax", "FILE", "",
                    "for FP8 and MXFP4 weights: JSON object that maps module names or patterns to "
                    "the largest activation; 2688 if not given"),
             threads_option(), device(), backend(), report(), json_report()},
-           losses(),
-           {flag("--decode",
-                 "turn FP8 and MXFP4 weights that FORM cannot hold beside 4-bit weights into BF16; "
-                 "an error otherwise")},
+           {allow(true)},
            run_flags()}),
       R"(
 NVFP4 weights are not rounded again: codes and scales keep their values, and a
@@ -328,8 +329,8 @@ Command repair_command() {
             option("--input-amax", "FILE", "",
                    "for missing input scales: JSON object that maps module names or "
                    "patterns to the largest activation"),
-            quantizer("quantizer of weights that are quantized again: max, four_over_six, "
-                      "or mse, the default"),
+            method("how block scales of weights that are quantized again are chosen: max, "
+                   "four_over_six, or mse, the default"),
             threads_option(), device(), backend(), top("3", "how many changes of a kind to show"),
             json("print everything as JSON")},
            run_flags()}),

@@ -11,7 +11,7 @@ namespace nvfp4 {
 /// An option or argument of a command.
 struct CommandOption {
   /// The name of an argument ("INPUT"), or all names of an option, the first one first:
-  /// "--input-amax", "--quantizer,--scale-search", "-q,--quiet".
+  /// "--input-amax", "--statistics,--imatrix", "-q,--quiet".
   std::string names = {};
   std::string value = {};  ///< value in help, such as "FILE"; "": an argument or a flag
   /// The keyword of the Python function, such as "input_amax"; "" if only the command has the

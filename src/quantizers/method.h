@@ -28,6 +28,18 @@ struct Method {
 const std::deque<Method>& methods();
 /// Returns the method with this name. Throws ValueError, which lists the known names.
 const Method& method_from_name(std::string_view name);
+
+/// A method as a user chooses it.
+struct ChosenMethod {
+  const Method* method = nullptr;
+  int sweeps = 4;  ///< for Needs::gram: largest number of sweeps of the descent
+
+  /// Returns the text of method_from_text(), such as "mse" or "gptq:4".
+  std::string text() const;
+};
+/// Returns the method of a text: its name, or "gptq:N" for at most N sweeps. Throws ValueError.
+ChosenMethod method_from_text(std::string_view text);
+
 /// Returns the statistics as text for errors, such as "the Gram matrix of each layer's inputs".
 std::string_view needs_text(Needs needs);
 

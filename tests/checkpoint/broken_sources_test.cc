@@ -64,7 +64,7 @@ TEST_P(BrokenSource, IsRefusedUnlessForced) {
       {"quantize",
        [&](bool force, bool dry_run) {
          auto options = quantize_options(dir / "in", dir / "out");
-         options.force = force;
+         options.allow.broken_scales = force;
          if (force) options.ignore = {"*"};  // NVFP4 has no NaN
          options.dry_run = dry_run;
          options.overwrite = true;
@@ -75,7 +75,7 @@ TEST_P(BrokenSource, IsRefusedUnlessForced) {
          options.input = dir / "in";
          options.output = dir / "out";
          options.to = "bf16";
-         options.force = force;
+         options.allow.broken_scales = force;
          options.dry_run = dry_run;
          options.overwrite = true;
          return convert_checkpoint(options);
@@ -88,13 +88,14 @@ TEST_P(BrokenSource, IsRefusedUnlessForced) {
         continue;
       }
       expect_error<FormatError>([&, &write = write] { write(false, dry_run); },
-                                {code, "in/model.safetensors", "1 of", "--force"});
+                                {code, "in/model.safetensors", "1 of", "--allow broken-scales"});
       EXPECT_FALSE(fs::exists(dir / "out")) << name;
     }
     if (code.empty() || !broken.refused) continue;
     const QuantizeReport forced = write(true, false);
     ASSERT_FALSE(forced.warnings.empty()) << name;
-    EXPECT_NE(forced.warnings[0].find("--force"), std::string::npos) << forced.warnings[0];
+    EXPECT_NE(forced.warnings[0].find("--allow broken-scales"), std::string::npos)
+        << forced.warnings[0];
     EXPECT_NE(forced.warnings[0].find(code), std::string::npos) << forced.warnings[0];
     EXPECT_TRUE(fs::exists(dir / "out" / "model.safetensors")) << name;
   }
@@ -118,7 +119,7 @@ TEST(BrokenSource, CodesThatAreNaNAreRefusedUnlessForced) {
     EXPECT_TRUE(report.broken());
     auto options = quantize_options(dir / "in", dir / "out");
     const std::initializer_list<std::string_view> words = {"code-nan", "in/model.safetensors",
-                                                           "down_proj", "--force"};
+                                                           "down_proj", "--allow broken-scales"};
     expect_error<FormatError>([&] { quantize_checkpoint(options); }, words);
     options.ignore = {"*"};
     expect_error<FormatError>([&] { quantize_checkpoint(options); }, words);
@@ -128,14 +129,15 @@ TEST(BrokenSource, CodesThatAreNaNAreRefusedUnlessForced) {
     convert.to = "bf16";
     expect_error<FormatError>([&] { convert_checkpoint(convert); }, words);
     EXPECT_FALSE(fs::exists(dir / "out"));
-    options.force = convert.force = options.overwrite = convert.overwrite = true;
+    options.allow.broken_scales = convert.allow.broken_scales = options.overwrite =
+        convert.overwrite = true;
     for (const QuantizeReport& forced :
          {quantize_checkpoint(options), convert_checkpoint(convert)}) {
       const auto said = std::ranges::find_if(forced.warnings, [](const std::string& w) {
         return w.find("code-nan") != std::string::npos;
       });
       ASSERT_NE(said, forced.warnings.end());
-      EXPECT_TRUE(said->starts_with("--force: ")) << *said;
+      EXPECT_TRUE(said->starts_with("--allow broken-scales: ")) << *said;
       EXPECT_NE(said->find("2 codes are NaN"), std::string::npos) << *said;
     }
   }
@@ -153,7 +155,7 @@ TEST(BrokenSource, ScalesThatAreNaNAreNotCountedAsCodes) {
       weight.tensors[0].bytes[static_cast<std::size_t>(500 * i)] = std::byte{0xFF};
     write_model(dir / "in", {weight.tensors}, kLlamaConfig);
     auto quantize = quantize_options(dir / "in", dir / "out");
-    quantize.force = true;
+    quantize.allow.broken_scales = true;
     if (std::isnan(scale))
       expect_error<FormatError>([&] { quantize_checkpoint(quantize); },
                                 {codes > 0 ? "code-nan" : "scale-nan", "must be finite"});
@@ -233,7 +235,7 @@ TEST(BrokenNvfp4, IsNotConverted) {
         continue;
       }
       expect_error<FormatError>([&] { convert_checkpoint(options); },
-                                {c.code, "nvfp4 repair", "--force"});
+                                {c.code, "nvfp4 repair", "--allow broken-scales"});
       EXPECT_FALSE(fs::exists(dir / "out"));
     }
   }
@@ -263,11 +265,11 @@ TEST(BrokenNvfp4, PartnersWithoutACommonScaleAreRefusedUnlessForced) {
     for (const char* to : {"quantize", "modelopt", "bf16"}) {
       SCOPED_TRACE(to);
       expect_error<FormatError>([&] { write(dir, to, false); },
-                                {"fused-globals-far", gate, up, "--force"});
+                                {"fused-globals-far", gate, up, "--allow broken-scales"});
       EXPECT_FALSE(fs::exists(dir / "out"));
       const QuantizeReport forced = write(dir, to, true);
       ASSERT_FALSE(forced.warnings.empty());
-      EXPECT_TRUE(forced.warnings[0].starts_with("--force: ")) << forced.warnings[0];
+      EXPECT_TRUE(forced.warnings[0].starts_with("--allow broken-scales: ")) << forced.warnings[0];
       EXPECT_NE(forced.warnings[0].find("fused-globals-far"), std::string::npos);
       fs::remove_all(dir / "out");
     }
@@ -353,11 +355,12 @@ TEST(BrokenCache, IsRefusedUnlessForced) {
       EXPECT_TRUE(codes_of(verify_checkpoint({dir / "in", {}, "", {}})).contains(code));
       for (const std::string to : {"quantize", "compressed-tensors", "bf16"}) {
         if (to != "quantize" && std::string(name) == "source") continue;  // nothing to convert
-        expect_error<FormatError>([&] { write(dir, to, false); }, {code, scale, "--force"});
+        expect_error<FormatError>([&] { write(dir, to, false); },
+                                  {code, scale, "--allow broken-scales"});
         EXPECT_FALSE(fs::exists(dir / "out")) << to;
         const auto warnings = write(dir, to, true).warnings;
         ASSERT_FALSE(warnings.empty()) << to;
-        EXPECT_TRUE(warnings[0].starts_with("--force: ")) << warnings[0];
+        EXPECT_TRUE(warnings[0].starts_with("--allow broken-scales: ")) << warnings[0];
         EXPECT_NE(warnings[0].find(code), std::string::npos) << warnings[0];
         fs::remove_all(dir / "out");
       }

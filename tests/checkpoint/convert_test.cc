@@ -125,7 +125,7 @@ TEST(Convert, AWeightThatThePlainDtypeCannotHoldIsAnError) {
       options.input = dir / "a";
       options.output = dir / output;
       options.to = to;
-      options.force = true;  // verify takes weights that large for broken
+      options.allow.broken_scales = true;  // verify takes weights that large for broken
       convert_checkpoint(options);
     };
     if (global == 24.0f) {
@@ -387,7 +387,7 @@ TEST(Convert, Fp8BesideFourBitWeightsIsNeverRoundedToThem) {
     expect_error<UnsupportedError>([&] { convert_checkpoint(options); },
                                    {name + ".weight", "FP8, which " + to + " cannot hold"});
     EXPECT_FALSE(fs::exists(options.output));
-    options.decode = true;
+    options.allow.decode = true;
     const QuantizeReport report = convert_checkpoint(options);
     const auto it = std::ranges::find(report.tensors, name + ".weight", &TensorReport::name);
     ASSERT_NE(it, report.tensors.end());

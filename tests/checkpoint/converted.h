@@ -18,7 +18,7 @@ inline QuantizeReport convert(const std::filesystem::path& input,
   options.input = input;
   options.output = output;
   options.to = to;
-  options.force = force;
+  options.allow.broken_scales = force;
   return convert_checkpoint(options);
 }
 
@@ -28,7 +28,7 @@ inline QuantizeReport quantize_or_convert(const std::filesystem::path& input,
                                           const std::string& to, bool force) {
   if (to != "quantize") return convert(input, output, to, force);
   QuantizeCheckpointOptions options = quantize_options(input, output);
-  options.force = force;
+  options.allow.broken_scales = force;
   return quantize_checkpoint(options);
 }
 

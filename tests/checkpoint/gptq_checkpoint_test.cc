@@ -171,21 +171,23 @@ TEST_F(GptqCheckpoint, SaysWhatIsMissing) {
   auto without = options("out");
   without.statistics.reset();
   expect_error<ValueError>([&] { quantize_checkpoint(without); },
-                           {"quantizer = gptq", "Gram matrix", "--statistics"});
+                           {"method = gptq", "Gram matrix", "--statistics"});
   for (auto& [module, s] : statistics) s.triangle.clear();
   refused<ValueError>({"does not hold the Gram matrix", "--keep-gram"});
-  auto negative = options("out");
-  negative.sweeps = -1;
-  expect_error<ValueError>([&] { quantize_checkpoint(negative); }, {"sweeps = -1"});
+  for (const char* wrong : {"gptq:-1", "gptq:", "gptq:4x", "gptq:1001", "mse:4"}) {
+    auto run = options("out");
+    run.method = wrong;
+    expect_error<ValueError>([&] { quantize_checkpoint(run); }, {wrong, "gptq:N"});
+  }
 }
 
 TEST_F(GptqCheckpoint, AFinishedOutputOfOtherSweepsIsNoOutputOfThisRun) {
   auto run = options("out");
-  run.sweeps = 1;
+  run.method = "gptq:1";
   quantize_checkpoint(run);
   run.resume = true;
   EXPECT_GT(quantize_checkpoint(run).shards_reused, 0);
-  run.sweeps = 0;
+  run.method = "gptq:0";
   expect_error<ValueError>([&] { quantize_checkpoint(run); }, {"resume"});
 }
 

@@ -146,7 +146,7 @@ class Kill : public ::testing::Test {
     quantize_checkpoint(quantize_options(in_, dir_ / "whole"));
     expected_ = files_of(dir_ / "whole");
     auto other = quantize_options(in_, dir_ / "other");
-    other.quantizer = Quantizer::max;
+    other.method = "max";
     quantize_checkpoint(other);
     other_ = files_of(dir_ / "other");
   }

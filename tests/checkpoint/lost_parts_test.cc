@@ -117,7 +117,7 @@ TEST(LostParts, CodesAreMissedUnlessForced) {
     write_model(dir / "in", {tensors}, R"({"model_type": "llama"})");
     EXPECT_EQ(codes_of(verified(dir / "in")).count("orphan-scale"), 1U);
     expect_refused(dir, /*force=*/false, {"quantize", "bf16"},
-                   {"orphan-scale", "'" + orphan + "'", "--force"});
+                   {"orphan-scale", "'" + orphan + "'", "--allow broken-scales"});
     for (const char* to : {"quantize", "bf16"}) {
       const auto warnings = quantize_or_convert(dir / "in", dir / "out", to, true).warnings;
       ASSERT_FALSE(warnings.empty());

@@ -16,7 +16,7 @@ TEST(MatchBudget, IsOneForAllPatternsOfARun) {
     options.input = dir / "in";
     options.output = dir / "out";
     options.format = "modelopt";
-    options.method = &method_from_name("max");
+    options.chosen = method_from_text("max");
     options.match_budget = std::make_shared<MatchBudget>(steps);
     choose(options);
     make_plan(model, options);

@@ -18,7 +18,7 @@ TEST(ModelCard, SaysHowTheModelWasMadeWhatItCostAndHowToRunIt) {
   const TempDir dir;
   write_tiny_llama(dir / "tiny");
   auto options = quantize_options(dir / "tiny", dir / "out");
-  options.quantizer = Quantizer::mse;
+  options.method = "mse";
   options.ignore = {"re:.*o_proj", "it's"};
   const QuantizeReport report = quantize_checkpoint(options);
   EXPECT_EQ(report.card, kCard);
@@ -29,7 +29,7 @@ TEST(ModelCard, SaysHowTheModelWasMadeWhatItCostAndHowToRunIt) {
   EXPECT_EQ(front["tags"], (Words{"nvfp4", "fp4", "w4a4", "modelopt"}));
   EXPECT_FALSE(front.contains("base_model")) << "a folder's name is no name on the hub";
   for (const char* part : {"# LlamaForCausalLM in NVFP4", "nvfp4 quantize path/to/model ",
-                           "--quantizer mse", "--ignore 're:.*o_proj'", R"(--ignore 'it'\''s')",
+                           "--method mse", "--ignore 're:.*o_proj'", R"(--ignore 'it'\''s')",
                            "| q_proj | 2 | ", "| all | 12 | ", "| lm_head | 1 | ", "vllm serve",
                            "sglang", "trtllm-serve", "nvfp4.transformers", "## Licence"})
     EXPECT_TRUE(has(card, part)) << part << "\n" << card;
@@ -119,11 +119,11 @@ TEST(ModelCard, ReplacesNoneButItsOwn) {
   auto options = quantize_options(dir / "in", dir / "out");
   quantize_checkpoint(options);
   options.overwrite = true;
-  options.quantizer = Quantizer::max;
+  options.method = "max";
   QuantizeReport report = quantize_checkpoint(options);
   EXPECT_EQ(report.card, kCard);
   for (const std::string& warning : report.warnings) EXPECT_FALSE(has(warning, kCard)) << warning;
-  EXPECT_TRUE(has(read_text(dir / "out" / kCard), "--quantizer max"));
+  EXPECT_TRUE(has(read_text(dir / "out" / kCard), "--method max"));
 
   write_text(dir / "out" / kCard, "mine");
   EXPECT_EQ(quantize_checkpoint(options).card, kSecond);

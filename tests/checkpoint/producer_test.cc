@@ -33,7 +33,7 @@ TEST(Producer, IsNamedInAKeyOfItsOwnAndInEveryShard) {
     auto options = quantize_options(dir / "in", dir / format);
     options.format = format;
     options.ignore = {"*.o_proj"};
-    options.quantizer = Quantizer::mse;
+    options.method = "mse";
     quantize_checkpoint(options);
     const Json producer = json_of(dir / format / "config.json").at("nvfp4_cpp");
     EXPECT_EQ(producer.at("version"), version());

@@ -15,7 +15,7 @@ TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpu) {
         auto options = quantize_options(dir_ / "in", "");
         options.format = format;
         options.scheme = scheme;
-        options.quantizer = quantizer_from_name(quantizer);
+        options.method = quantizer;
         expect_same(options, std::string(format) + " " + quantizer);
       }
 }
@@ -42,7 +42,7 @@ TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForManyChunksOnAnyNumberOfThreads) {
     set_threads(n);
     for (const std::string& quantizer : quantizer_names()) {
       auto options = quantize_options(dir_ / "in", "");
-      options.quantizer = quantizer_from_name(quantizer);
+      options.method = quantizer;
       options.ignore = {"c.down_proj"};  // its norm is 0
       expect_same(options, quantizer + ", threads " + std::to_string(n));
     }
@@ -56,7 +56,7 @@ TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuHoweverTheyShareTheWork) {
                 random_tensor("b.down_proj.weight", {3001, 2064}, DType::f32)}},
               "{}");
   auto options = quantize_options(dir_ / "in", dir_ / "cpu");
-  options.quantizer = Quantizer::max;
+  options.method = "max";
   QuantizeReport cpu = quantize_checkpoint(options);
   options.device = Device::cuda();
   options.overwrite = true;
@@ -76,7 +76,7 @@ TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForZeros) {
               "{}");
   for (const std::string& quantizer : quantizer_names()) {
     auto options = quantize_options(dir_ / "in", dir_ / ("cpu-" + quantizer));
-    options.quantizer = quantizer_from_name(quantizer);
+    options.method = quantizer;
     const QuantizeReport cpu = quantize_checkpoint(options);
     options.output = dir_ / ("cuda-" + quantizer);
     options.device = Device::cuda();

@@ -18,7 +18,7 @@ constexpr const char* kJournal = "nvfp4.partial.json";
 TEST(Child, DISABLED_Quantize) {
   auto options = quantize_options(child_variable("CHILD_INPUT"), child_variable("CHILD_OUTPUT"));
   options.resume = !child_variable("CHILD_RESUME").empty();
-  if (child_variable("CHILD_MAX") == "1") options.quantizer = Quantizer::max;
+  if (child_variable("CHILD_MAX") == "1") options.method = "max";
   const std::string kill_after = child_variable("CHILD_KILL_AFTER");
   if (!kill_after.empty())
     options.progress = [&](const Progress& p) {
@@ -145,7 +145,7 @@ TEST(Resume, OfOtherOptionsOrAChangedInputSaysWhatDiffers) {
   auto options = quantize_options(dir / "in", dir / "out");
   options.resume = true;
   auto other = options;
-  other.quantizer = Quantizer::max;
+  other.method = "max";
   expect_error<ValueError>([&] { quantize_checkpoint(other); }, {"quantizer", "mse", "max"});
   other = options;
   other.ignore = {"*.o_proj"};
@@ -188,7 +188,7 @@ TEST(Resume, OfACompleteOutputOfAnotherRunIsRefused) {
   quantize_checkpoint(options);
   const auto before = files_of(dir / "out");
   auto other = options;
-  other.quantizer = Quantizer::max;
+  other.method = "max";
   expect_error<ValueError>([&] { quantize_checkpoint(other); }, {"options", "--overwrite"});
   other = options;
   other.input_amax = dir / "amax.json";

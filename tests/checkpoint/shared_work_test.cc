@@ -67,7 +67,7 @@ TEST_F(SharedWorkTest, FilesOfOtherWorkAreRefused) {
   write_text(part, text);
   EXPECT_TRUE(compare(1, 2).report);
   auto other = quantize_options(source_, output_);
-  other.quantizer = Quantizer::max;
+  other.method = "max";
   other.overwrite = true;
   quantize_checkpoint(other);
   expect_error<FormatError>([&] { compare(1, 2); }, {"rank-0-of-2.json", "other files"});

@@ -298,13 +298,13 @@ TEST_F(VerifyMixed, WhatCannotStayFp8IsAnErrorUnlessDecodingIsAskedFor) {
       for (const std::string to : {"compressed-tensors", "comfyui"}) {
         options.to = to;
         options.output = dir_ / (to + (decode ? "-decoded" : ""));
-        options.decode = decode;
+        options.allow.decode = decode;
         options.dry_run = dry_run;
         const bool stays = to != "comfyui";
         if (!stays && !decode) {
-          expect_error<UnsupportedError>(
-              [&] { convert_checkpoint(options); },
-              {"model.layers.0.self_attn.k_proj.weight", "FP8", "comfyui cannot hold", "--decode"});
+          expect_error<UnsupportedError>([&] { convert_checkpoint(options); },
+                                         {"model.layers.0.self_attn.k_proj.weight", "FP8",
+                                          "comfyui cannot hold", "--allow decode"});
           EXPECT_FALSE(fs::exists(options.output));
           continue;
         }

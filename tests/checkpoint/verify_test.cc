@@ -64,7 +64,7 @@ TEST(Verify, ASourceThatTheWeightsMatchWithdrawsGuesses) {
     convert.input = bed.output;
     convert.output = dir / "decoded";
     convert.to = "bf16";
-    convert.force = true;
+    convert.allow.broken_scales = true;
     convert_checkpoint(convert);
     bed.options.source = convert.output;
     const VerifyReport report = verify_checkpoint(bed.options);

@@ -75,10 +75,10 @@ TEST(WeightedQuantization, AMethodSaysWhatItNeeds) {
   options.method = "weighted";
   expect_error<ValueError>(
       [&] { quantize_checkpoint(options); },
-      {"quantizer = weighted", "mean square of each input channel", "--statistics"});
+      {"method = weighted", "mean square of each input channel", "--statistics"});
   options.method = "best";
   expect_error<ValueError>([&] { quantize_checkpoint(options); },
-                           {"quantizer = 'best'", "four_over_six", "weighted"});
+                           {"method = 'best'", "four_over_six", "weighted"});
   // One that needs nothing takes the amaxes alone.
   write_statistics(f.dir / "stats.safetensors", llama_statistics());
   options = f.options();

@@ -122,8 +122,8 @@ def test_quantizing_by_it_takes_error_off_the_output(model, text, tmp_path):
     calibrate(model, text, tmp_path / "stats.safetensors", keep_gram=True, **SIZES)
     inputs = inputs_of_layers(model, text)
     errors = {}
-    for name, options in dict(mse=dict(quantizer="mse"), weighted={}, gptq=dict(quantizer="gptq", sweeps=0),
-                              descent=dict(quantizer="gptq")).items():
+    for name, options in dict(mse=dict(method="mse"), weighted={}, gptq=dict(method="gptq:0"),
+                              descent=dict(method="gptq")).items():
         report = nvfp4.quantize_checkpoint(model, tmp_path / name, statistics=tmp_path / "stats.safetensors", **options)
         errors[name] = output_error(model, tmp_path / name, inputs)
         assert report["method"] == {"descent": "gptq"}.get(name, name)
@@ -138,7 +138,7 @@ def test_quantizing_by_it_takes_error_off_the_output(model, text, tmp_path):
 def test_the_page_says_what_was_decided(model, text, tmp_path):
     stats, run = tmp_path / "stats", tmp_path / "run.json"
     calibrate(model, text, stats, keep_gram=True, **SIZES)
-    report = nvfp4.quantize_checkpoint(model, tmp_path / "out", quantizer="gptq", statistics=stats)
+    report = nvfp4.quantize_checkpoint(model, tmp_path / "out", method="gptq", statistics=stats)
     run.write_text(json.dumps(report))
     nvfp4.compare(model, tmp_path / "out", html=tmp_path / "page.html", run=run, statistics=stats)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -154,8 +154,8 @@ def test_bytes_do_not_depend_on_threads_nor_instructions(model, text, tmp_path):
     contents = set()
     for backend in [b["name"] for b in nvfp4._core.backends() if b["available"]]:
         out = tmp_path / backend
-        nvfp4.quantize_checkpoint(model, out, quantizer="gptq", statistics=tmp_path / "stats.safetensors",
-                                  backend=backend, sweeps=1)
+        nvfp4.quantize_checkpoint(model, out, method="gptq:1", statistics=tmp_path / "stats.safetensors",
+                                  backend=backend)
         contents.add((out / "model.safetensors").read_bytes())
     assert len(contents) == 1
 
@@ -378,12 +378,12 @@ def test_addresses_of_stores_are_refused(model, text, tmp_path, address, capsys,
     assert [file.name for file in tmp_path.iterdir()] == ["one"]
 
 
-@pytest.mark.parametrize("quantizer", ["gptq", "weighted"])
+@pytest.mark.parametrize("method", ["gptq", "weighted"])
 @pytest.mark.parametrize("format", ["modelopt", "compressed-tensors"])
-def test_quantizing_in_one_pass_gives_the_same_bytes(model, text, tmp_path, quantizer, format):
-    calibrate(model, text, tmp_path / "stats", keep_gram=quantizer == "gptq", **SIZES)
-    nvfp4.quantize_checkpoint(model, tmp_path / "two", statistics=tmp_path / "stats", quantizer=quantizer, format=format)
-    calibrate(model, text, None, quantize=tmp_path / "one", quantizer=quantizer, format=format, **SIZES)
+def test_quantizing_in_one_pass_gives_the_same_bytes(model, text, tmp_path, method, format):
+    calibrate(model, text, tmp_path / "stats", keep_gram=method == "gptq", **SIZES)
+    nvfp4.quantize_checkpoint(model, tmp_path / "two", statistics=tmp_path / "stats", method=method, format=format)
+    calibrate(model, text, None, quantize=tmp_path / "one", method=method, format=format, **SIZES)
     assert bytes_by_name(tmp_path / "one") == bytes_by_name(tmp_path / "two")
     one, two = (json.loads((tmp_path / n / "config.json").read_text())["quantization_config"] for n in ("one", "two"))
     listed = [c.pop("ignore", None) or c.pop("exclude_modules") for c in (one, two)]

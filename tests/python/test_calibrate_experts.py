@@ -81,7 +81,7 @@ def test_statistics_are_those_of_the_stack_to_the_bit(name, dtype, text, tmp_pat
 def test_one_pass_writes_what_two_steps_write(name, text, tmp_path):
     model = write_family(tmp_path / "model", name)
     calibrate(model, text, tmp_path / "stats", keep_gram=True, **SIZES)
-    nvfp4.quantize_checkpoint(model, tmp_path / "two", statistics=tmp_path / "stats", quantizer="gptq")
+    nvfp4.quantize_checkpoint(model, tmp_path / "two", statistics=tmp_path / "stats", method="gptq")
     calibrate(model, text, None, quantize=tmp_path / "one", **SIZES)
     assert bytes_by_name(tmp_path / "one") == bytes_by_name(tmp_path / "two")
 

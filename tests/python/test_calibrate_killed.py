@@ -72,7 +72,7 @@ def test_killed_before_any_change_it_goes_on_to_the_same_bytes(tmp_path, run, wh
 
     def arguments(folder):
         folder.mkdir(exist_ok=True)
-        keep = ["--keep-gram"] if what == "statistics" else ["--quantize", str(folder / "quantized"), "--sweeps", "1"]
+        keep = ["--keep-gram"] if what == "statistics" else ["--quantize", str(folder / "quantized"), "--method", "gptq:1"]
         sizes = [word for name, n in SIZES.items() for word in (f"--{name}", str(n))]
         return [str(model), "--text", str(text), "--out", str(folder / "stats"), "--device", "cpu", *sizes, *keep]
 

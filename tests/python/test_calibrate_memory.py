@@ -173,7 +173,7 @@ def test_a_dry_run_counts_one_expert_whatever_their_number(tmp_path):
         config.save_pretrained(tmp_path / f"{experts}")
         lines, estimate = [], Estimate(tmp_path / f"{experts}", 9, 32, 4, "float32", "cpu")
         layers.append(estimate.layers[0]["kept"] + estimate.layers[0]["matrix"])
-        estimate.lines(lines.append, True, None, "gptq", 4, 0)
+        estimate.lines(lines.append, True, None, 4, 0)
         memory = next(line for line in lines if line.startswith("memory: "))
         assert f"a matrix and what stays of its layer {size(layers[-1] * 4)}, " in memory
     norms, gate_up = 2 * 64, 2 * 64 * 128
@@ -192,7 +192,7 @@ def memory_of_experts(folder, text, experts, one_pass):
     torch.manual_seed(3)
     transformers.MixtralForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
     tokenizer_of_words().save_pretrained(folder)
-    given = f"quantize='{folder}.out', quantizer='weighted'" if one_pass else "keep_gram=True"
+    given = f"quantize='{folder}.out', method='weighted'" if one_pass else "keep_gram=True"
     return most_memory(f"nvfp4.calibrate.calibrate('{folder}', '{text}', '{folder}.stats', {given}, windows=9, "
                        f"context=32, batch=4)")
 
@@ -219,6 +219,6 @@ def test_a_gram_matrix_is_factored_in_twelve_bytes_for_each_of_its_elements(tmp_
                            f"{module}.diag": torch.ones(depth, dtype=torch.float64),
                            f"{module}.gram": torch.cat(list(collect.upper_triangle(torch.eye(depth))))}
     statistics.save(tmp_path / "statistics")
-    most = most_memory(f"nvfp4.quantize_checkpoint('{model}', '{tmp_path}/out', quantizer='gptq', sweeps=0, "
+    most = most_memory(f"nvfp4.quantize_checkpoint('{model}', '{tmp_path}/out', method='gptq:0', "
                        f"statistics='{tmp_path}/statistics')")
     assert most < 13 * depth * depth

@@ -180,7 +180,7 @@ def test_numbers_that_are_not_positive_are_refused(model, text, value, tmp_path)
 def test_only_who_can_use_it_pays_for_it(model, text, tmp_path, monkeypatch):
     """A run that writes no statistics does not measure it."""
     monkeypatch.setattr(Sensitivity, "start", lambda *_: pytest.fail("it is measured"))
-    calibrate(model, text, None, quantize=tmp_path / "out", quantizer="weighted", **SIZES)
+    calibrate(model, text, None, quantize=tmp_path / "out", method="weighted", **SIZES)
 
 
 def test_experts_that_the_few_tokens_did_not_reach_are_taken_to_be_like_the_others():

@@ -181,18 +181,18 @@ def test_convert_there_and_back_and_repair(model, tmp_path):
     add_tensors(tmp_path / "b" / "model.safetensors", {
         "model.layers.0.extra.weight": ("F8_E4M3", [256, 128], bytes(range(64)) * 512),
         "model.layers.0.extra.weight_scale_inv": ("F32", [2, 1], struct.pack("<2f", 0.5, 0.25))})
-    with pytest.raises(nvfp4.UnsupportedError, match="extra.weight.*cannot hold.*--decode"):
+    with pytest.raises(nvfp4.UnsupportedError, match="extra.weight.*cannot hold.*--allow decode"):
         nvfp4.convert(tmp_path / "b", tmp_path / "d", "modelopt")
-    report = nvfp4.convert(tmp_path / "b", tmp_path / "d", "modelopt", decode=True)
+    report = nvfp4.convert(tmp_path / "b", tmp_path / "d", "modelopt", allow=["decode"])
     assert "dequantized" in {t["action"] for t in report["tensors"]}
 
     add_tensors(tmp_path / "b" / "model.safetensors", {
         "model.layers.1.extra.weight": ("F8_E4M3", [128, 128], bytes(range(64)) * 256),
         "model.layers.1.extra.weight_scale_inv": ("F32", [1, 1], struct.pack("<f", math.nan))})
-    with pytest.raises(nvfp4.FormatError, match="scale-nan.*--force"):
+    with pytest.raises(nvfp4.FormatError, match="scale-nan.*--allow broken-scales"):
         nvfp4.convert(tmp_path / "b", tmp_path / "e", "bf16")
-    assert "--force" in nvfp4.convert(tmp_path / "b", tmp_path / "e", "bf16",
-                                      force=True)["warnings"][0]
+    assert "--allow broken-scales" in nvfp4.convert(tmp_path / "b", tmp_path / "e", "bf16",
+                                      allow=["broken-scales"])["warnings"][0]
 
     (tmp_path / "a" / "hf_quant_config.json").unlink()
     (tmp_path / "a" / "config.json").write_bytes((model / "config.json").read_bytes())

@@ -173,7 +173,7 @@ def test_recipes_have_the_layout_of_modelopts_export(source, tmp_path, recipe):
     if reason := LEFT_OUT.get((source.name.rpartition("-")[0], recipe)):
         pytest.skip(reason)
     ours = tmp_path / "ours"
-    nvfp4.quantize_checkpoint(source / "model", ours, recipe=recipe, statistics=source / "stats", quantizer="mse")
+    nvfp4.quantize_checkpoint(source / "model", ours, recipe=recipe, statistics=source / "stats", method="mse")
     expect_the_same(ours, theirs(source, RECIPES[recipe](), tmp_path / "theirs"), source)
 
 

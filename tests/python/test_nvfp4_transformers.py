@@ -273,7 +273,7 @@ def test_layers_of_one_product_keep_their_scales(folders, tmp_path):
 @pytest.mark.parametrize("family", ("llama", "mixtral"))
 def test_quantizing_while_loading_gives_the_bytes_of_the_command(folders, tmp_path, family):
     source = folders(family)[1]
-    nvfp4.quantize_checkpoint(source, tmp_path / "command", scheme="nvfp4", quantizer="max")
+    nvfp4.quantize_checkpoint(source, tmp_path / "command", scheme="nvfp4", method="max")
     model = load(source, torch.bfloat16, quantization_config=backend.Config("nvfp4", "max"))
     assert len(ours(model)) == len(ours(load(tmp_path / "command")))
     model.save_pretrained(tmp_path / "saved")
@@ -300,8 +300,8 @@ def test_what_was_quantized_while_loading_can_be_kept(folders, tmp_path, monkeyp
 
 def test_what_cannot_be_quantized_while_loading_is_named(folders):
     quantized, source = folders("llama")
-    with pytest.raises(nvfp4.InvalidValueError, match="quantizer = 'nonsense'"):
-        load(source, quantization_config=backend.Config(quantizer="nonsense"))
+    with pytest.raises(nvfp4.InvalidValueError, match="method = 'nonsense'"):
+        load(source, quantization_config=backend.Config(method="nonsense"))
     with pytest.raises(nvfp4.InvalidValueError, match="bits: no such option"):
         backend.Config(bits=3)
 

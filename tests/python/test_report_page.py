@@ -185,7 +185,7 @@ def test_hostile_names_are_text(hostile):
 def test_two_quantizations_side_by_side(tmp_path):
     nvfp4.sample(tmp_path / "a", layers=2, scale=1 / 64)
     nvfp4.quantize_checkpoint(tmp_path / "a", tmp_path / "mse")
-    nvfp4.quantize_checkpoint(tmp_path / "a", tmp_path / "max", quantizer="max", format="compressed-tensors")
+    nvfp4.quantize_checkpoint(tmp_path / "a", tmp_path / "max", method="max", format="compressed-tensors")
     subprocess.run([*COMMAND, "compare", "a", "mse", "--against", "max", "--html", "page.html", "-q"],
                    check=True, capture_output=True, cwd=tmp_path)
     text = (tmp_path / "page.html").read_text(encoding="utf-8")

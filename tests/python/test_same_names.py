@@ -108,10 +108,8 @@ def test_arguments_of_another_type_are_named():
 
 
 def test_weights_are_quantized_alike_and_activations_as_flashinfer_does():
-    for function in (nvfp4.quantize, nvfp4.convert, nvfp4.repair, nvfp4.global_scales):
+    for function in (nvfp4.quantize, nvfp4.global_scales):
         assert inspect.signature(function).parameters["quantizer"].default == "mse"
-    # mse, and weighted with statistics
-    assert inspect.signature(nvfp4.quantize_checkpoint).parameters["quantizer"].default is None
     for function in (nvfp4.nvfp4_quantize, nvfp4.silu_and_mul_nvfp4_quantize,
                      nvfp4.rmsnorm_fp4quant, nvfp4.add_rmsnorm_fp4quant):
         assert inspect.signature(function).parameters["quantizer"].default == "max"

@@ -21,14 +21,10 @@ struct QuantizeCheckpointOptions : RunOptions {
   Scheme scheme = Scheme::nvfp4;
   /// The name of the output format, one of output_formats(). Empty: default_format() of the output.
   std::string format;
-  /// The method, one of method_names(); it overrides `quantizer`. Empty: `quantizer`; for mse with
-  /// `statistics` it is "weighted".
-  std::string method;
   /// The statistics of the layers' inputs: a file of `nvfp4-calibrate`, or an importance matrix of
   /// llama.cpp in GGUF. A weight that is not in the file is quantized by mse, with a warning. The
   /// file's amaxes are used if `input_amax` and the input have none.
   std::optional<std::filesystem::path> statistics;
-  int sweeps = 4;  ///< gptq: largest number of sweeps of the descent over scales and codes
   /// Patterns of tensors or modules: an exact name, a glob (`*`, `?`), or "re:" and a regular
   /// expression. The syntax is Perl's, which is close to Python's `re`. A pattern must match the
   /// whole name. Throws ValueError for an invalid expression, or one that takes more than a million
@@ -62,14 +58,7 @@ struct QuantizeCheckpointOptions : RunOptions {
   std::vector<std::string> merge;
   /// Last components of names of weights that share one global scale, separated by commas: "w1,w3".
   std::vector<std::string> fuse;
-  /// If true, tensors that the format cannot hold are left out, with a warning. Otherwise they are
-  /// an UnsupportedError. GGUF has no place for layers of multi-token prediction and scales of key
-  /// and value caches.
-  bool drop = false;
-  /// If true, weights that verify_checkpoint() reports as broken are accepted, with a warning.
-  /// Otherwise they are a FormatError. Broken scales are NaN, infinite, negative, far too large or
-  /// in the wrong sense; broken FP8 codes are NaN.
-  bool force = false;
+  Allowed allow;  ///< `drop` and `broken_scales`
   /// If true, the unquantized tensors of an FP32 model stay FP32. Otherwise they become BF16, and
   /// config.json says so. Router biases, parameters of state spaces and the tensors that
   /// transformers keeps in FP32 always stay FP32. The option has no effect on other models and on

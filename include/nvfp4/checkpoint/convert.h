@@ -12,15 +12,12 @@
 namespace nvfp4 {
 
 /// The options of convert_checkpoint(). `input_amax` is for FP8 and MXFP4 weights, which get new
-/// scales; `quantizer` is for FP8 weights.
+/// scales; `method` is for FP8 weights.
 struct ConvertOptions : RunOptions {
   std::string to;  ///< one of conversion_targets(); "": the format of an output ".gguf"
   /// The scheme of the output. By default it is that of the input's NVFP4 weights, else `nvfp4`.
   std::optional<Scheme> scheme;
-  bool drop = false, force = false;  ///< see QuantizeCheckpointOptions
-  /// If true, FP8 and MXFP4 weights that `to` cannot hold together with 4-bit weights become BF16,
-  /// with a warning. Otherwise they are an UnsupportedError.
-  bool decode = false;
+  Allowed allow;
 };
 
 /// Returns "modelopt", "compressed-tensors", ..., "bf16", "fp16".

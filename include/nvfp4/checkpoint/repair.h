@@ -13,7 +13,7 @@
 namespace nvfp4 {
 
 /// The options of repair_checkpoint(). `input_amax` is for weights without an input scale,
-/// `quantizer` for weights that are quantized again.
+/// `method` for weights that are quantized again.
 struct RepairOptions : RunOptions {
   /// The original checkpoint. Weights that cannot be corrected otherwise are quantized again from
   /// it.

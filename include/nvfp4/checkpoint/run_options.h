@@ -19,11 +19,28 @@ struct Progress {
   std::uint64_t bytes_done = 0, bytes_total = 0;  ///< bytes of the input
 };
 
+/// Losses and faults that a run accepts, with a warning. Otherwise they are errors.
+struct Allowed {
+  /// Tensors that the format cannot hold are left out: GGUF has no place for layers of multi-token
+  /// prediction and scales of key and value caches.
+  bool drop = false;
+  /// Weights that verify_checkpoint() reports as broken are used as they are: scales that are NaN,
+  /// infinite, negative, far too large or in the wrong sense, and FP8 codes that are NaN.
+  bool broken_scales = false;
+  /// FP8 and MXFP4 weights that the format cannot hold together with 4-bit weights become BF16.
+  bool decode = false;
+};
+/// Returns what these names allow: "drop", "broken-scales", "decode". Throws ValueError.
+Allowed allowed_from_names(const std::vector<std::string>& names);
+
 /// The common options of quantize_checkpoint(), convert_checkpoint() and repair_checkpoint().
 /// commands/commands.h describes each.
 struct RunOptions {
   std::filesystem::path input, output;
-  Quantizer quantizer = Quantizer::mse;  ///< for tensors with new block scales
+  /// The method for tensors with new block scales: one of method_names(), or "gptq:N" for at most N
+  /// sweeps of the descent. Empty: "weighted" with statistics, else "mse". Only
+  /// quantize_checkpoint() takes methods that need statistics.
+  std::string method{};
   /// A JSON object that maps a module name, glob or "re:" pattern to an activation amax. It applies
   /// to weights without an input scale. Modules that share a scale get the largest amax of them. An
   /// expert without amax gets the largest of the same projections of the layer's other experts.

@@ -241,8 +241,16 @@ def file_of_rank(out, rank, ranks):
     return f"{str(out).removesuffix(end)}.rank-{rank}-of-{ranks}{end}"
 
 
+def _sweeps_of(method):
+    """Returns the largest number of sweeps of gptq, or None for a method without Gram matrices."""
+    name, colon, sweeps = method.partition(":")
+    if name not in ("gptq", "weighted") or colon and not (name == "gptq" and sweeps.isdecimal()):
+        raise InvalidValueError(f"method = {method!r}, must be gptq, gptq:N or weighted")
+    return int(sweeps or 4) if name == "gptq" else None
+
+
 def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False, windows=256, context=512, batch=8,
-              dtype="float32", device="cpu", dry_run=False, resume=False, quantize=None, quantizer="gptq", sweeps=4,
+              dtype="float32", device="cpu", dry_run=False, resume=False, quantize=None, method="gptq",
               format="modelopt", rank=None, ranks=1, gram_memory=None, sensitivity=None, progress=lambda line: None):
     """Runs `model`, one decoder layer after the other and with one matrix of it in memory, on `windows` windows of the
     text and writes what it saw to `out`.
@@ -253,8 +261,8 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
     dtype      of the arithmetic
     dry_run    only say what would be done
     resume     go on with an interrupted run of the same arguments
-    quantize   a folder to write: each layer is quantized as soon as it has run, by `quantizer` with `sweeps`
-               and in `format`; its Gram matrices are dropped then. `out` may be None
+    quantize   a folder to write: each layer is quantized as soon as it has run, by `method`, gptq, gptq:N
+               or weighted, and in `format`; its Gram matrices are dropped then. `out` may be None
     rank       which of the `ranks` processes this is, from 0: they share the batches, and each writes a file,
                <out>.rank-R-of-N, for merge(). ranks = "auto": both as mpirun, srun or torchrun say
     gram_memory  bytes for the Gram matrices of a layer while it runs, for inputs kept instead, and for batches that
@@ -270,8 +278,9 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
     for path in (model, out, quantize):
         if path is not None:
             _core.require_no_address(path)
+    sweeps = _sweeps_of(method)
     if dry_run:
-        Estimate(model, windows, context, batch, dtype, device).lines(progress, keep_gram, quantize, quantizer, sweeps,
+        Estimate(model, windows, context, batch, dtype, device).lines(progress, keep_gram, quantize, sweeps,
                                                                       gram_memory, out, sensitivity)
         return None
     rank, ranks = _core.rank_from_text(rank, str(ranks))
@@ -298,14 +307,14 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
         progress(f"{name} is read as a whole: {reason}")
     if keep_gram and not quantize:
         progress(f"Gram matrices: {calibration.gram_bytes() / 1e6:.1f} MB in {out}")
-    grams = keep_gram or quantize is not None and quantizer == "gptq"
+    grams = keep_gram or quantize is not None and sweeps is not None
     if sensitivity is None:
         sensitivity = default_tokens(tokens.numel(), calibration.groups()) if out else 0
     key = dict(model=str(Path(model).resolve()), tokens=sha256(tokens.numpy().tobytes()).hexdigest(), batch=batch,
-               dtype=dtype, grams=grams, sensitivity=sensitivity, quantizer=[quantizer, sweeps, format] if quantize else None)
+               dtype=dtype, grams=grams, sensitivity=sensitivity, method=[method, format] if quantize else None)
     one_pass = None
     if quantize:
-        one_pass = OnePass(model, quantize, dict(quantizer=quantizer, sweeps=sweeps, format=format), resume)
+        one_pass = OnePass(model, quantize, dict(method=method, format=format), resume)
     parts = Parts(f"{quantize or out}.parts", key, resume)
     if parts.was_done:
         progress("all was done before")

@@ -11,7 +11,7 @@ def arguments(given=None):
         prog="nvfp4-calibrate",
         description="Runs a model on text and writes statistics of the inputs of its linear layers for nvfp4 quantize "
                     "--statistics: the largest magnitude, the sum of squares of each channel and, with --keep-gram, "
-                    "the Gram matrices that --quantizer gptq needs. One matrix of the model at a time is in memory.")
+                    "the Gram matrices that --method gptq needs. One matrix of the model at a time is in memory.")
     a.add_argument("model", nargs="?", metavar="MODEL", help="a folder that transformers loads, not quantized")
     a.add_argument("--text", metavar="FILE", help="UTF-8; a line with U+001E alone separates documents")
     a.add_argument("--dataset", metavar="PATH", help="instead of --text: a folder that datasets.save_to_disk wrote, "
@@ -20,9 +20,8 @@ def arguments(given=None):
     a.add_argument("--out", metavar="STATS", help="the file to write, .safetensors")
     a.add_argument("--quantize", metavar="OUT", help="also write the quantized model, each layer as soon as it has "
                    "run: only the Gram matrices of one layer are kept")
-    a.add_argument("--method", choices=("gptq", "weighted"), default="gptq",
-                   help="quantizer of --quantize (gptq)")
-    a.add_argument("--sweeps", type=int, default=4, metavar="N", help="most sweeps of gptq's descent over a weight (4)")
+    a.add_argument("--method", metavar="NAME", default="gptq", help="method of --quantize: gptq, gptq:N for at most N "
+                   "sweeps of the descent (4), or weighted (gptq)")
     a.add_argument("--format", choices=("modelopt", "compressed-tensors"), default="modelopt",
                    help="format of --quantize (modelopt)")
     a.add_argument("--resume", action="store_true", help="continue an interrupted run, with the same options")
@@ -89,8 +88,8 @@ def main(given=None):
             calibrate(options.model, options.text, options.out, dataset=options.dataset, column=options.column,
                       keep_gram=options.keep_gram, windows=options.windows, context=options.context,
                       batch=options.batch, dtype=options.dtype, device=device, dry_run=options.dry_run,
-                      resume=options.resume, quantize=options.quantize, quantizer=options.method,
-                      gram_memory=room, sweeps=options.sweeps, format=options.format, rank=options.rank, ranks=options.ranks,
+                      resume=options.resume, quantize=options.quantize, method=options.method,
+                      gram_memory=room, format=options.format, rank=options.rank, ranks=options.ranks,
                       sensitivity=options.sensitivity, progress=progress)
     except (Error, OSError) as error:
         print(f"nvfp4.calibrate: {error}", file=sys.stderr)

@@ -113,12 +113,12 @@ class Estimate:
             flop += copies * count * length * sum(2 * e * n * k * t for e, n, k, t in layer["weights"]) / self.tokens
         return count * length, flop, 2 * copies * count * length * self.hidden * self.dtype.itemsize
 
-    def lines(self, say, keep_gram, quantize, quantizer, sweeps, gram_memory, out=None, sensitivity=None):
+    def lines(self, say, keep_gram, quantize, sweeps, gram_memory, out=None, sensitivity=None):
         weights = [w for layer in self.layers for w in layer["weights"]]
         quantized = sum(e * n * k for e, n, k, _ in weights)
         gram_bytes = [sum(e * k * k * 4 for e, k, _ in layer["grams"]) for layer in self.layers]
         states = self.tokens * self.hidden * self.dtype.itemsize
-        by_gram = quantize is not None and quantizer == "gptq"
+        by_gram = quantize is not None and sweeps is not None
         with_grams = keep_gram or by_gram
         # attention and the rest are left out: they are small at contexts of 512
         flop = sum(2 * e * t * n * k for e, n, k, t in weights)

@@ -46,7 +46,7 @@ class OnePass:
         write_tensors(source / "model.safetensors", {key: read_later(file, key) for key, file in tensors.items()}, {})
         given = dict(self.options)
         if statistics is None:
-            given = dict(format=given["format"], quantizer="mse")
+            given = dict(format=given["format"], method="mse")
         else:
             statistics.save(source / "statistics")
             given["statistics"] = source / "statistics"

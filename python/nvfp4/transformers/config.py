@@ -24,20 +24,20 @@ class ModelOptConfig(QuantizationConfigMixin):
 class Config(QuantizationConfigMixin):
     """from_pretrained(folder, quantization_config=Config(...)): quantizes a BF16 model while it loads.
 
-    scheme, quantizer, ignore, include, fuse, input_amax, device: as of nvfp4.quantize_checkpoint, which
+    scheme, method, ignore, include, fuse, input_amax, device: as of nvfp4.quantize_checkpoint, which
     does it, one tensor after the other, and gives the same bytes.
     keep  a folder for the quantized checkpoint, to be loaded from there the next time; default a
           temporary one, in TMPDIR, which is removed when the model is loaded
     """
 
-    def __init__(self, scheme="nvfp4", quantizer="mse", *, ignore=(), include=(), fuse=(),
+    def __init__(self, scheme="nvfp4", method="mse", *, ignore=(), include=(), fuse=(),
                  input_amax=None, device="cpu", keep=None, **others):
         if others:
-            raise InvalidValueError(f"{next(iter(others))}: no such option, must be scheme, quantizer, "
+            raise InvalidValueError(f"{next(iter(others))}: no such option, must be scheme, method, "
                                     "ignore, include, fuse, input_amax, device or keep")
         self.quant_method = "nvfp4_on_load"
         self.keep = keep
-        self.options = dict(scheme=scheme, quantizer=quantizer, ignore=list(ignore), include=list(include),
+        self.options = dict(scheme=scheme, method=method, ignore=list(ignore), include=list(include),
                             fuse=list(fuse), input_amax=input_amax, device=device)
 
     def to_dict(self):

@@ -143,7 +143,8 @@ void throw_non_finite(const LogicalTensor& tensor, std::int64_t begin, std::int6
     if (tensor.encoding() == Encoding::fp8 && std::isnan(value))
       throw FormatError(
           fmt::format(
-              "{}: {}; nvfp4 verify lists all, --force with --ignore takes the values as they are",
+              "{}: {}; nvfp4 verify lists all, --allow broken-scales with --ignore takes the "
+              "values as they are",
               is_nan_code(tensor, begin + i) ? kCodeNan : "scale-nan", what),
           ErrorCode::faulty_values);
     throw ValueError(what + "; --ignore keeps a tensor as it is", ErrorCode::not_finite);

@@ -125,7 +125,7 @@ struct CheckpointFormat {
   /// The names of the cache's scales. Null: the format has none.
   const CacheScaleNames* cache_scales = nullptr;
   /// Returns what the tensor belongs to, for the message, if the format cannot hold it. With
-  /// `--drop` such a tensor is skipped, otherwise it is an error. "": the format can hold it.
+  /// `--allow drop` such a tensor is skipped, otherwise it is an error. "": the format can hold it.
   /// Null: the format can hold every tensor.
   std::string_view (*left_out)(std::string_view tensor, const ModelConfig& config) = nullptr;
   /// Returns the function that gives the reason why loaders cannot read a module quantized. It

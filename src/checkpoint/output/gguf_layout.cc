@@ -81,8 +81,8 @@ class Maker {
 
   std::nullopt_t drop(const std::string& name, std::string_view what) {
     require<UnsupportedError>(plan_.drop,
-                              "{}: tensor '{}': of {}, for which llama.cpp has no place; --drop "
-                              "leaves such tensors out",
+                              "{}: tensor '{}': of {}, for which llama.cpp has no place; --allow "
+                              "drop leaves such tensors out",
                               file_, printable(name), what);
     dropped_[std::string(what)] += 1;
     return std::nullopt;

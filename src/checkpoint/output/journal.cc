@@ -58,12 +58,11 @@ Json options_of(const ModelFolder& model, const TransformOptions& options, const
                {"plain", safetensors::dtype_name(options.plain)},
                {"variant", options.variant},
                {"format", options.format},
-               {"quantizer", plan.method->name},
+               {"method", options.chosen.text()},
                {"ignore", options.ignore},
                {"include", options.include},
                {"fuse", options.fuse},
                {"input_amax", nullptr},
-               {"sweeps", options.sweeps},
                {"statistics", nullptr}};
   if (plan.method->needs == Needs::gram)
     if (const std::string by = gram_library(options.device).name; !by.empty()) json["factors"] = by;

@@ -154,7 +154,7 @@ class Card {
     };
     add("--scheme", scheme_name(options_.scheme));
     add("--format", plan_.format->name);
-    add("--quantizer", report_.method);
+    add("--method", options_.chosen.text());
     const auto file = [&](std::string_view option, const std::optional<fs::path>& path) {
       if (path) add(option, path->filename().string());
     };
@@ -165,7 +165,6 @@ class Card {
       add("--recipe", options_.layers->name.empty()
                           ? fs::path(options_.layers->file).filename().string()
                           : options_.layers->name);
-    if (report_.method == "gptq") add("--sweeps", fmt::format("{}", options_.sweeps));
     for (const auto& [option, list] : {std::pair("--ignore", &options_.ignore),
                                        {"--include", &options_.include},
                                        {"--fuse", &options_.fuse}})
@@ -173,10 +172,9 @@ class Card {
     for (const std::string& adapter : options_.merge)
       add("--merge", fs::path(adapter).filename().string());
     file("--input-amax", options_.input_amax);
-    for (const auto& [option, given] : {std::pair("--drop", options_.drop),
-                                        {"--force", options_.force},
-                                        {"--keep-dtype", options_.keep_dtype}})
-      if (given) out += fmt::format(" {}", option);
+    if (options_.allow.drop) add("--allow", "drop");
+    if (options_.allow.broken_scales) add("--allow", "broken-scales");
+    if (options_.keep_dtype) out += " --keep-dtype";
     return out;
   }
 

@@ -13,8 +13,8 @@ namespace {
 using Task = TransformOptions::Task;
 
 Json producer_of(const Plan& plan, const ModelFolder& model, const TransformOptions& options) {
-  Json json = {{"version", version()}, {"scale_search", method_of(options).name}};
-  if (method_of(options).needs == Needs::gram) json["sweeps"] = options.sweeps;
+  Json json = {{"version", version()}, {"scale_search", options.chosen.method->name}};
+  if (options.chosen.method->needs == Needs::gram) json["sweeps"] = options.chosen.sweeps;
   for (const auto& [name, list] : {std::pair("ignore", &options.ignore),
                                    {"include", &options.include},
                                    {"fuse", &options.fuse}})

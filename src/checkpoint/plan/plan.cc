@@ -53,9 +53,9 @@ class Planner {
   }
 
   Plan run() {
-    plan_.drop = options_.drop;
+    plan_.drop = options_.allow.drop;
     plan_.format = format_;
-    plan_.method = &method_of(options_);
+    plan_.method = options_.chosen.method;
     Selector selector(options_.ignore, options_.include,
                       config_.model_types.empty() ? "" : config_.model_types.front(),
                       config_.first_mtp_layer, options_.match_budget);
@@ -246,13 +246,12 @@ class Planner {
 
   /// Records a weight that the format cannot hold: it loses precision.
   void lose(const LogicalTensor& t) {
-    if (options_.drop && format_->left_out != nullptr &&
+    if (options_.allow.drop && format_->left_out != nullptr &&
         !format_->left_out(t.name, config_).empty())
       return;
     require<UnsupportedError>(
-        options_.decode,
-        "{}: {}, which {} cannot hold; nvfp4 convert --decode makes such weights "
-        "BF16",
+        options_.allow.decode,
+        "{}: {}, which {} cannot hold; nvfp4 convert --allow decode makes such weights BF16",
         t.data.describe(), t.form_name(), format_->name);
     lost_.push_back(t.module());
   }
@@ -487,11 +486,6 @@ class Planner {
 };
 
 }  // namespace
-
-const Method& method_of(const TransformOptions& options) {
-  return options.method != nullptr ? *options.method
-                                   : method_from_name(quantizer_name(options.quantizer));
-}
 
 Plan make_plan(const ModelFolder& model, const TransformOptions& options) {
   return Planner(model, options).run();

@@ -170,19 +170,16 @@ struct TransformOptions : QuantizeCheckpointOptions {
     decode,    ///< nothing stays quantized
   };
   Task task = Task::quantize;
-  const Method* method = nullptr;          ///< null: the method of `quantizer`
-  std::shared_ptr<const Recipe> layers{};  ///< the parsed recipe; null if there is none
+  ChosenMethod chosen = method_from_text("mse");  ///< the method of `method`
+  std::shared_ptr<const Recipe> layers{};         ///< the parsed recipe; null if there is none
   safetensors::DType plain = safetensors::DType::bf16;  ///< dtype of dequantized weights
   bool takes_scheme = false;  ///< the scheme is that of the input's NVFP4 weights
-  bool decode = false;        ///< ConvertOptions::decode
   bool weigh_errors = false;  ///< fill Outcome::weighted_error
   /// Text that distinguishes this run from others with the same options.
   std::string variant{};
   /// The budget of all patterns of the run.
   SharedBudget match_budget = std::make_shared<MatchBudget>();
 };
-
-const Method& method_of(const TransformOptions& options);
 
 /// Makes the plan of a run. Throws ValueError, FormatError or UnsupportedError.
 Plan make_plan(const ModelFolder& model, const TransformOptions& options);

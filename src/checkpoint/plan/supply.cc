@@ -20,16 +20,16 @@ struct Listed {
 }  // namespace
 
 void supply_statistics(Plan& plan, const TransformOptions& options) {
-  const Method& method = method_of(options);
-  require<ValueError>(
-      method.needs == Needs::nothing || options.statistics, ErrorCode::no_statistics,
-      "quantizer = {}: needs {}, which --statistics gives", method.name, needs_text(method.needs));
+  const Method& method = *options.chosen.method;
+  require<ValueError>(method.needs == Needs::nothing || options.statistics,
+                      ErrorCode::no_statistics, "method = {}: needs {}, which --statistics gives",
+                      method.name, needs_text(method.needs));
   if (!options.statistics) return;
   plan.statistics_fingerprint = plan.statistics->fingerprint();
   const std::string file = options.statistics->string();
   require<ValueError>(method.needs != Needs::gram || plan.statistics->has_grams(),
                       ErrorCode::no_statistics,
-                      "quantizer = {}: {} does not hold {}; nvfp4-calibrate --keep-gram "
+                      "method = {}: {} does not hold {}; nvfp4-calibrate --keep-gram "
                       "writes it",
                       method.name, file, needs_text(method.needs));
   std::size_t asked = 0, found = 0;

@@ -359,7 +359,8 @@ class Repairer {
   }
 
   QuantizeReport write() try {
-    transform_.decode = true;  // A faulty weight must not prevent the repair of the checkpoint.
+    transform_.allow.decode =
+        true;  // A faulty weight must not prevent the repair of the checkpoint.
     static_cast<RunOptions&>(transform_) = options_;
     transform_.task = TransformOptions::Task::convert;
     transform_.variant = choices();

@@ -28,9 +28,7 @@ QuantizeReport convert_checkpoint(const ConvertOptions& options) {
                       "to = {}, must be one of {}", to, fmt::join(targets, ", "));
   TransformOptions transform;
   static_cast<RunOptions&>(transform) = options;
-  transform.drop = options.drop;
-  transform.force = options.force;
-  transform.decode = options.decode;
+  transform.allow = options.allow;
   if (to == "bf16" || to == "fp16") {
     transform.task = TransformOptions::Task::decode;
     transform.plain = to == "bf16" ? safetensors::DType::bf16 : safetensors::DType::f16;

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void check_method(const TransformOptions& options) {
+void check_numbers(const TransformOptions& options) {
   require<OptionsError>(options.ranks >= 1 && options.ranks <= kMaxRanks,
                         "ranks = {}, must be from 1 to {}", options.ranks, kMaxRanks);
   require<OptionsError>(options.rank >= 0 && options.rank < options.ranks,
@@ -30,7 +30,6 @@ void check_method(const TransformOptions& options) {
   require<OptionsError>(!options.bits || !options.size, "bits and size are both set, must be one");
   require<OptionsError>(!options.bits || (*options.bits >= 4.5 && *options.bits <= 16),
                         "bits = {}, must be from 4.5 to 16", options.bits.value_or(0));
-  require<OptionsError>(options.sweeps >= 0, "sweeps = {}, must be 0 or more", options.sweeps);
 }
 
 /// Checks what the options alone show. `reads`: besides the input and its amaxes.
@@ -45,6 +44,15 @@ void check_options(const RunOptions& options, std::vector<UsedPath> reads) try {
   require_apart(std::move(reads), {{"output", options.output}, {"--report", options.report}});
 } catch (const fs::filesystem_error& e) {
   throw_io_error(e);
+}
+
+/// Returns the method, or the one of `otherwise` if none is given.
+ChosenMethod method_of(const TransformOptions& options, std::string_view otherwise) {
+  ChosenMethod chosen = method_from_text(options.method.empty() ? otherwise : options.method);
+  require<OptionsError>(
+      options.task == TransformOptions::Task::quantize || chosen.method->needs == Needs::nothing,
+      "method = {}, must be max, four_over_six or mse", options.method);
+  return chosen;
 }
 
 std::vector<UsedPath> reads_of(const TransformOptions& options) {
@@ -67,14 +75,9 @@ RunContext start_run(const RunOptions& options, std::vector<UsedPath> also_read)
 }
 
 RunContext start_run(TransformOptions& options) {
-  check_method(options);
+  check_numbers(options);
   RunContext run = start_run(options, reads_of(options));
-  const std::string& name = options.QuantizeCheckpointOptions::method;
-  // With statistics, mse becomes the weighted search unless another method is requested.
-  const bool weighted = options.statistics && options.quantizer == Quantizer::mse;
-  options.method = &method_from_name(!name.empty() ? name
-                                     : weighted    ? "weighted"
-                                                   : quantizer_name(options.quantizer));
+  options.chosen = method_of(options, options.statistics ? "weighted" : "mse");
   if (options.task != TransformOptions::Task::decode) {
     if (options.format.empty()) options.format = default_checkpoint_format(options.output).name;
     checkpoint_format(options.format);

@@ -19,7 +19,7 @@ QuantizeReport transform_checkpoint(TransformOptions options) try {
   add_adapters(model, options.merge);
   using Task = TransformOptions::Task;
   std::vector<std::string> warnings =
-      take_faults(model, {.force = options.force,
+      take_faults(model, {.force = options.allow.broken_scales,
                           .inputs = options.task != Task::decode,
                           .caches = options.layers && !options.layers->kv_cache.empty(),
                           .globals = options.task == Task::convert,

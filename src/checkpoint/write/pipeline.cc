@@ -39,7 +39,7 @@ class Pipeline {
         options_(options),
         output_(output),
         done_(output.done()),
-        encoder_(plan, {options.plain, options.backend, options.sweeps, options.device,
+        encoder_(plan, {options.plain, options.backend, options.chosen.sweeps, options.device,
                         options.wait_for_device, options.weigh_errors}),
         globals_(plan.groups.size()),
         scheduled_(plan.groups.size()),
@@ -240,7 +240,7 @@ class Pipeline {
 
   void add_nan(std::size_t tensor, std::int64_t n) {
     if (n == 0) return;
-    refuse_nan(*plan_.tensors[tensor].source, n, options_.force);
+    refuse_nan(*plan_.tensors[tensor].source, n, options_.allow.broken_scales);
     const std::lock_guard lock(nan_mutex_);
     nan_[tensor] += n;
   }
@@ -251,8 +251,9 @@ class Pipeline {
     const auto& [tensor, n] = *nan_.begin();
     const std::string more =
         nan_.size() == 1 ? "" : fmt::format(" (and {} more weights)", nan_.size() - 1);
-    return fmt::format("--force: faulty weights are used as they are: {}: {}: {} codes are NaN{}",
-                       kCodeNan, plan_.tensors[tensor].source->data.describe(), n, more);
+    return fmt::format(
+        "--allow broken-scales: faulty weights are used as they are: {}: {}: {} codes are NaN{}",
+        kCodeNan, plan_.tensors[tensor].source->data.describe(), n, more);
   }
 
   void copy(const CopyTask& task, ShardWriter& writer) {

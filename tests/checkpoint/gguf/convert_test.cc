@@ -239,7 +239,7 @@ TEST_F(GgufRefusal, ScalesThatMeanSomethingElseThere) {
                                    std::pair{0x80, "0x80 (-0)"}, std::pair{0xB8, "0xb8 (-1)"}}) {
     edit("model.layers.1.mlp.up_proj.weight_scale",
          [&](std::span<std::uint8_t> s) { s[5] = static_cast<std::uint8_t>(bits); });
-    // With --force too: GGUF's scales have no sign and no NaN.
+    // With --allow broken-scales too: GGUF's scales have no sign and no NaN.
     refused<ValueError>({"'model.layers.1.mlp.up_proj.weight'", "scale 5 is", text}, true);
   }
 }

@@ -36,11 +36,11 @@ TEST(GgufDrop, IsAnErrorThatNamesTheTensorUnlessAskedFor) {
     model.write(dir / "b");
     for (const bool dry_run : {true, false}) {
       options.dry_run = dry_run;
-      options.drop = false;
+      options.allow.drop = false;
       expect_error<UnsupportedError>([&] { convert_checkpoint(options); },
-                                     {name, "llama.cpp has no place", "--drop"});
+                                     {name, "llama.cpp has no place", "--allow drop"});
       EXPECT_FALSE(fs::exists(options.output));
-      options.drop = true;
+      options.allow.drop = true;
       const auto warnings = convert_checkpoint(options).warnings;
       EXPECT_EQ(std::ranges::count_if(warnings,
                                       [&](const std::string& w) {
@@ -64,7 +64,7 @@ TEST(GgufDrop, IsAnErrorThatNamesTheTensorUnlessAskedFor) {
       .push_back(random_tensor("model.layers.0.self_attn.rotary_emb.inv_freq", {8},
                                safetensors::DType::f32));
   model.write(dir / "b");
-  options.drop = false;
+  options.allow.drop = false;
   EXPECT_NO_THROW(convert_checkpoint(options));
 }
 
@@ -73,7 +73,7 @@ TEST(GgufDrop, TakesNoLayerForOneBeyondACountThatIsMissing) {
   const TempDir dir;
   write_quantized(dir);
   ConvertOptions options = to_gguf(dir);
-  options.drop = true;
+  options.allow.drop = true;
   for (const Json& layers : {Json(nullptr), Json("2"), Json(0), Json(-1)}) {
     fs::remove_all(dir / "b");
     fs::copy(dir / "a", dir / "b", fs::copy_options::recursive);
@@ -94,7 +94,7 @@ TEST(GgufDrop, TakesNoLearnedFactorForAScaleOfTheCache) {
   model.shard_of("model.norm.weight").push_back(random_tensor(name, {64}));
   model.write(dir / "b");
   ConvertOptions options = to_gguf(dir);
-  options.drop = true;
+  options.allow.drop = true;
   expect_error<Error>([&] { convert_checkpoint(options); }, {name});
 }
 
@@ -107,9 +107,10 @@ TEST(GgufDrop, OfWhatGgufCannotHoldNeedsNoDecoding) {
   append(model.shard_of("model.norm.weight"), mxfp4_matrix(name, 64, 96, 120, 127));
   model.write(dir / "b");
   ConvertOptions options = to_gguf(dir);
-  expect_error<UnsupportedError>([&] { convert_checkpoint(options); },
-                                 {name + ".weight", "MXFP4, which gguf cannot hold", "--decode"});
-  options.drop = true;
+  expect_error<UnsupportedError>(
+      [&] { convert_checkpoint(options); },
+      {name + ".weight", "MXFP4, which gguf cannot hold", "--allow decode"});
+  options.allow.drop = true;
   for (const std::string& warning : convert_checkpoint(options).warnings)
     EXPECT_EQ(warning.find("become BF16"), warning.npos) << warning;
   convert(options.output, dir / "back", "modelopt");
@@ -128,10 +129,11 @@ TEST(GgufDrop, WhatHasNoFourBitFormIsAnErrorUnlessDecodingIsAskedFor) {
   append(shard, mxfp4_matrix(name, 64, 96, 120, 127));
   model.write(dir / "b");
   ConvertOptions options = to_gguf(dir);
-  expect_error<UnsupportedError>([&] { convert_checkpoint(options); },
-                                 {name + ".weight", "MXFP4, which gguf cannot hold", "--decode"});
+  expect_error<UnsupportedError>(
+      [&] { convert_checkpoint(options); },
+      {name + ".weight", "MXFP4, which gguf cannot hold", "--allow decode"});
   EXPECT_FALSE(fs::exists(options.output));
-  options.decode = true;
+  options.allow.decode = true;
   convert_checkpoint(options);
   convert(options.output, dir / "back", "bf16");
   convert(dir / "b", dir / "plain", "bf16");

@@ -115,7 +115,7 @@ TEST(GgufDeepSeek, KeepsWhatLlamaCppMultipliesByNoScale) {
   QuantizeCheckpointOptions options;
   options.input = dir / "in";
   options.output = dir / "m.gguf";
-  options.drop = true;  // of multi-token prediction
+  options.allow.drop = true;  // of multi-token prediction
   const QuantizeReport report = quantize_checkpoint(options);
   const File m = File::open(dir / "m.gguf");
   for (const char* name : {"attn_q_a", "attn_q_b", "attn_kv_a_mqa", "attn_kv_b"})
