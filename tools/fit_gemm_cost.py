@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Fits the cost of each GEMM kernel of sm_90 to what a benchmark of all kernels measured.
+"""Fits the cost of each GEMM kernel of sm_90 to the measurements of a benchmark of all kernels.
 
-usage: fit_gemm_cost.py JSON... > src/backends/cuda/gemm/sm90/kernel_costs.cc
+usage: fit_gemm_cost.py JSON...    replaces the costs in src/backends/cuda/gemm/sm90/kernels.h
 
-JSON is what this writes: nvfp4_cuda_gemm_bench --shape fitted --kernels each --json JSON
+nvfp4_cuda_gemm_bench --shape fitted --kernels each --json JSON writes JSON.
 A cost is a sum of five terms (see cost_model.cc): least squares of the relative errors, for each
-tile and split by itself.
+tile and split by itself. Kernels that were not measured keep their costs.
 """
 
 import json
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -22,25 +23,8 @@ STREAM_K_GAIN = 0.7  # of the time for the steps that stream-K blocks take
 # block's time would pass for it, which grows with the bytes, too, and small products be too cheap.
 MOST = [np.inf, np.inf, np.inf, 0.1, np.inf]
 
-HEAD = """\
-// As tools/fit_gemm_cost.py writes it, from measurements on an H200: docs/benchmarks.md says which.
-#include "backends/cuda/gemm/sm90/kernel_costs.h"
-
-namespace nvfp4::cuda {
-
-std::span<const KernelCost> kernel_costs() {
-  // clang-format off
-  static constexpr KernelCost kCosts[] = {
-"""
-TAIL = """\
-  };
-  // clang-format on
-  static_assert(has_costs_of_all(kCosts), "a kernel of kSm90Kernels has no cost");
-  return kCosts;
-}
-
-}  // namespace nvfp4::cuda
-"""
+KERNELS = Path(__file__).parents[1] / "src/backends/cuda/gemm/sm90/kernels.h"
+ROW = re.compile(r"(\.m = (\d+), \.n = (\d+),[^;]*?\.costs = )\{(\{.*?\})\}\},", re.S)
 
 
 def ceil_div(a, b):
@@ -98,12 +82,24 @@ def measurements(files):
     return measured
 
 
+def fitted(points):
+    matrix = np.array([t for t, _ in points], dtype=float)
+    times = np.array([us for _, us in points])
+    return bounded_least_squares(matrix / times[:, None], np.ones(len(times)))
+
+
+def replaced(text, measured):
+    """The text of kernels.h with other costs."""
+    def row(match):
+        head, m, n, costs = match.groups()
+        rows = [cost.strip() for cost in re.findall(r"\{[^{}]*\}", costs)]
+        for i in range(len(rows)):
+            if points := measured.get((int(m), int(n), 1 << i)):
+                if rows[i] != "{}":  # the same tile without split-K may be another kernel
+                    rows[i] = "{" + ", ".join(f"{c:.4f}" for c in fitted(points)) + "}"
+        return head + "{" + (",\n" + " " * 15).join(rows) + "}},"
+    return ROW.sub(row, text)
+
+
 if __name__ == "__main__":
-    print(HEAD, end="")
-    for (tile_m, tile_n, split), points in sorted(measurements(sys.argv[1:]).items()):
-        matrix = np.array([t for t, _ in points], dtype=float)
-        times = np.array([us for _, us in points])
-        cost = bounded_least_squares(matrix / times[:, None], np.ones(len(times)))
-        print(f"      {{{tile_m}, {tile_n}, {split}, "
-              + ", ".join(f"{c:.4f}" for c in cost) + "},")
-    print(TAIL, end="")
+    KERNELS.write_text(replaced(KERNELS.read_text(encoding="utf-8"), measurements(sys.argv[1:])), encoding="utf-8")

@@ -42,20 +42,16 @@ void run_kernel() {
   constexpr bool kTwin = std::is_same_v<Product, OmmaTwin>;
   for (const test::OmmaCase& c : test::omma_cases(kKernels[kIndex]))
     if (!kTwin || (c.rows < 10 && c.k < 400))
-      test::expect_chain<OmmaConfig<kIndex, false, Product>>(c, Emulated{});
+      test::expect_chain<OmmaConfigAt<kIndex, false, Product>>(c, Emulated{});
   if (kTwin) return;
   for (const test::OmmaCase& c : test::omma_swiglu_cases(kKernels[kIndex]))
-    test::expect_chain<OmmaConfig<kIndex, true, Product>>(c, Emulated{});
-  test::expect_quantized<OmmaConfig<kIndex, true, Product>>(kKernels[kIndex], Emulated{});
+    test::expect_chain<OmmaConfigAt<kIndex, true, Product>>(c, Emulated{});
+  test::expect_quantized<OmmaConfigAt<kIndex, true, Product>>(kKernels[kIndex], Emulated{});
 }
 
 template <class Product>
-void run_kernel(int index) {
-  const auto any = [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
-    ((index == static_cast<int>(kIndex) ? run_kernel<static_cast<int>(kIndex), Product>() : void()),
-     ...);
-  };
-  any(std::make_index_sequence<std::size(kKernels)>{});
+void run_kernel(int of_list) {
+  with_index<kKernels>(kKernels + of_list, [](auto index) { run_kernel<index(), Product>(); });
 }
 
 class EmulatedSm120Kernels : public testing::TestWithParam<int> {};
@@ -70,14 +66,14 @@ TEST(EmulatedSm120Twin, SmallestKernelHasTheSumsOfTheInstruction) { run_kernel<O
 
 const auto kAll = testing::Range(0, static_cast<int>(std::size(kKernels)));
 const auto kName = [](const auto& test) {
-  const KernelEntry& e = kKernels[test.param];
+  const Kernel& e = kKernels[test.param];
   return "m" + std::to_string(e.m) + "n" + std::to_string(e.n);
 };
 INSTANTIATE_TEST_SUITE_P(Tiles, EmulatedSm120Kernels, kAll, kName);
 INSTANTIATE_TEST_SUITE_P(Tiles, EmulatedSm120TwinSlow, kAll, kName);
 
 template <int kIndex>
-using OfInstruction = OmmaConfig<kIndex, false, Omma>;
+using OfInstruction = OmmaConfigAt<kIndex, false, Omma>;
 
 /// The others up to 16384: CudaOmmaTwinDepths.
 TEST(EmulatedSm120Depths, EveryTileHasTheSumsOfTheInstruction) {

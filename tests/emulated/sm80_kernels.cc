@@ -72,7 +72,7 @@ void kernel_of(const void* p) {
 /// Of rows of x, or those of gate and up in halves.
 template <DType kType, int kIndex, bool kSwiglu>
 std::vector<float> run(const Problem& problem) {
-  using Config = MmaConfig<kType, kIndex, kSwiglu>;
+  using Config = MmaConfigAt<kType, kIndex, kSwiglu>;
   SCOPED_TRACE(testing::Message() << "m " << Config::kTileM << " n " << Config::kTileN << " k "
                                   << problem.k << " split " << problem.split_k << " rows "
                                   << problem.rows << " swiglu " << kSwiglu);
@@ -174,7 +174,7 @@ std::vector<float> run(const Problem& problem) {
 
 template <int kIndex>
 void run_kernel() {
-  constexpr KernelEntry kEntry = kKernels[kIndex];
+  constexpr Kernel kEntry = kKernels[kIndex];
   if constexpr (kEntry.mainloop == MainloopKind::routed) {
     run<DType::bf16, kIndex, false>({.n = 88, .k = 400, .rows = 10, .top_k = 2});
     run<DType::f16, kIndex, true>({.n = 96, .k = 64, .rows = 4, .top_k = 2});
@@ -197,6 +197,9 @@ void run_kernel() {
 
 /// Of split-K, whichever block comes last.
 TEST(EmulatedSm80, BlocksInAnyOrderGiveTheSameBits) {
+  constexpr auto index_of = [](const KernelConfig& t) {
+    return static_cast<int>(&sm80::kernel_of(t) - kKernels);
+  };
   const auto expect = [](auto index) {
     Problem p{.n = 100, .k = 1040, .rows = 5, .split_k = 4, .exact = false};
     const std::vector<float> forwards = run<DType::bf16, index(), false>(p);
@@ -214,16 +217,12 @@ TEST(EmulatedSm80, BlocksInAnyOrderGiveTheSameBits) {
 class EmulatedSm80Kernels : public testing::TestWithParam<int> {};
 
 TEST_P(EmulatedSm80Kernels, KernelHasTheSumsOfItsTile) {
-  const auto any = [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
-    ((GetParam() == static_cast<int>(kIndex) ? run_kernel<static_cast<int>(kIndex)>() : void()),
-     ...);
-  };
-  any(std::make_index_sequence<std::size(kKernels)>{});
+  with_index<kKernels>(kKernels + GetParam(), [](auto index) { run_kernel<index()>(); });
 }
 INSTANTIATE_TEST_SUITE_P(Tiles, EmulatedSm80Kernels,
                          testing::Range(0, static_cast<int>(std::size(kKernels))),
                          [](const auto& test) {
-                           const KernelEntry& e = kKernels[test.param];
+                           const Kernel& e = kKernels[test.param];
                            return "m" + std::to_string(e.m) + "n" + std::to_string(e.n);
                          });
 

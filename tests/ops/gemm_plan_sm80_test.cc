@@ -99,10 +99,10 @@ TEST(GemmPlanSm80, FewRowsTakeSmallTilesAndManyLargeOnes) {
 TEST(GemmPlanSm80, BatchInvariantTakesKernelsThatDoNotDivideK) {
   for (const std::int64_t m : {1, 16, 64, 4096})
     EXPECT_EQ(
-        sm80::warps_of(
+        sm80::kernel_of(
             sm80::choose_kernel(
                 {.n = 4096, .k = 7168, .m = m, .multiprocessors = 108, .batch_invariant = true}))
-            .k,
+            .warps.k,
         1);
 }
 

@@ -113,8 +113,8 @@ TEST(GemmPlan, AGpuWithoutKernelsIsRefusedByName) {
 
 /// All that an architecture has to say of itself; its folder adds kernels and a launcher.
 namespace sm70 {
-constexpr KernelEntry kKernels[] = {{MainloopKind::small_m, 8, 32, 1 | 2},
-                                    {MainloopKind::wgmma, 64, 64, 1}};
+constexpr Kernel kKernels[] = {{MainloopKind::small_m, 8, 32, 1 | 2},
+                               {MainloopKind::wgmma, 64, 64, 1}};
 int launches = 0;
 
 const Architecture kArchitecture{

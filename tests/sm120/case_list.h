@@ -8,7 +8,7 @@ namespace nvfp4::test {
 
 /// What each kernel is to show: one-hot operands, by which each element and each scale of W and of
 /// x is seen to reach its sums; odd sizes, groups, layouts, parts of K.
-inline std::vector<OmmaCase> omma_cases(const cuda::KernelEntry& kernel) {
+inline std::vector<OmmaCase> omma_cases(const cuda::Kernel& kernel) {
   const int m = kernel.m, n = kernel.n;
   if (kernel.mainloop == cuda::MainloopKind::routed)
     return {{.n = n + 13, .k = 320, .rows = 10, .groups = 3, .top_k = 2},
@@ -48,7 +48,7 @@ inline std::vector<OmmaCase> omma_cases(const cuda::KernelEntry& kernel) {
   }
   return cases;
 }
-inline std::vector<OmmaCase> omma_swiglu_cases(const cuda::KernelEntry& kernel) {
+inline std::vector<OmmaCase> omma_swiglu_cases(const cuda::Kernel& kernel) {
   if (kernel.mainloop == cuda::MainloopKind::routed)
     return {{.n = 96, .k = 192, .rows = 6, .groups = 2, .top_k = 2, .scales = Scales::near_one}};
   return {{.n = 96, .k = 192, .rows = 5, .scales = Scales::near_one},
@@ -73,7 +73,7 @@ inline OmmaCase omma_depth_case(int k, bool routed) {
   return c;
 }
 /// Of those that a kernel has, in turn.
-inline int split_of_depth(const cuda::KernelEntry& kernel, int k) {
+inline int split_of_depth(const cuda::Kernel& kernel, int k) {
   const int split = 1 << k / 64 % 3;
   return (kernel.split_k & split) != 0 ? split : 1;
 }
@@ -83,7 +83,7 @@ template <template <int> class ConfigOf, class Machine>
 void expect_depth(int k) {
   OmmaOperands grouped(omma_depth_case(k, false)), routed(omma_depth_case(k, true));
   const auto expect = [&]<int kIndex>(std::integral_constant<int, kIndex>) {
-    constexpr cuda::KernelEntry kKernel = cuda::sm120::kKernels[kIndex];
+    constexpr cuda::Kernel kKernel = cuda::sm120::kKernels[kIndex];
     OmmaOperands& o = kKernel.mainloop == cuda::MainloopKind::routed ? routed : grouped;
     o.c.split_k = split_of_depth(kKernel, k);
     Machine machine;

@@ -8,7 +8,7 @@ namespace nvfp4::test {
 /// Quantized outputs of SwiGLU are the codes of those in FP32, as the definition has them; rows
 /// that name no group, and the row behind the last, are untouched.
 template <class Config, class Machine>
-void expect_quantized(const cuda::KernelEntry& kernel, Machine&& machine) {
+void expect_quantized(const cuda::Kernel& kernel, Machine&& machine) {
   constexpr int kRows = 12, kOutputs = 48, kScales = kOutputs / 16;
   const bool routed = kernel.mainloop == cuda::MainloopKind::routed;
   const OmmaOperands operands({.n = 2 * kOutputs,

@@ -60,38 +60,28 @@ template <int kIndex>
 void run_kernel() {
   for (const test::OmmaCase& c : test::omma_cases(kKernels[kIndex])) {
     Gpu gpu;
-    test::expect_chain<OmmaConfig<kIndex, false, OmmaTwin>>(c, gpu);
+    test::expect_chain<OmmaConfigAt<kIndex, false, OmmaTwin>>(c, gpu);
   }
   for (const test::OmmaCase& c : test::omma_swiglu_cases(kKernels[kIndex])) {
     Gpu gpu;
-    test::expect_chain<OmmaConfig<kIndex, true, OmmaTwin>>(c, gpu);
+    test::expect_chain<OmmaConfigAt<kIndex, true, OmmaTwin>>(c, gpu);
   }
 }
 
-template <class F>
-void for_kernel(int index, const F& f) {
-  const auto any = [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
-    ((index == static_cast<int>(kIndex) ? f(std::integral_constant<int, static_cast<int>(kIndex)>{})
-                                        : void()),
-     ...);
-  };
-  any(std::make_index_sequence<std::size(kKernels)>{});
-}
-
 TEST_P(CudaOmmaTwin, HasTheSumsOfTheInstruction) {
-  for_kernel(GetParam(), [](auto index) { run_kernel<index()>(); });
+  with_index<kKernels>(kKernels + GetParam(), [](auto index) { run_kernel<index()>(); });
 }
 TEST_P(CudaOmmaTwin, QuantizesSwigluAsTheDefinition) {
-  for_kernel(GetParam(), [](auto index) {
+  with_index<kKernels>(kKernels + GetParam(), [](auto index) {
     Gpu gpu;
-    test::expect_quantized<OmmaConfig<index(), true, OmmaTwin>>(kKernels[index()], gpu);
+    test::expect_quantized<OmmaConfigAt<index(), true, OmmaTwin>>(kKernels[index()], gpu);
   });
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiles, CudaOmmaTwin,
                          testing::Range(0, static_cast<int>(std::size(kKernels))),
                          [](const auto& test) {
-                           const KernelEntry& e = kKernels[test.param];
+                           const Kernel& e = kKernels[test.param];
                            std::string name = "m";
                            name += std::to_string(e.m);
                            name += 'n';
@@ -99,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(Tiles, CudaOmmaTwin,
                          });
 
 template <int kIndex>
-using Twin = OmmaConfig<kIndex, false, OmmaTwin>;
+using Twin = OmmaConfigAt<kIndex, false, OmmaTwin>;
 
 /// All depths from 64 to 16384 that are multiples of 64, a sixteenth in each test.
 class CudaOmmaTwinDepths : public CudaOmmaTwin {};

@@ -25,7 +25,7 @@ struct PlanPart {
 struct Architecture {
   std::string_view name;  ///< The prefix of its kernels' names, such as "sm90".
   bool (*supports)(const Capability& gpu);
-  std::span<const KernelEntry> kernels;
+  std::span<const Kernel> kernels;
   /// Returns one or two parts that cover all rows. With one part, the second has 0 rows.
   std::array<PlanPart, 2> (*choose)(const KernelProblem& problem);
   /// Returns why a listed kernel cannot compute the problem, or an empty string.

@@ -10,7 +10,7 @@ namespace nvfp4::cuda {
 /// values may sum to 336, with three warpgroups to about 104; beyond that ptxas serializes wgmma.
 struct MShapes {
   static constexpr int kMost = 4;
-  int of[kMost];
+  int of[kMost] = {};
   NVFP4_HD constexpr int operator[](int i) const { return of[i]; }
   NVFP4_HD constexpr int count() const {
     int n = 0;

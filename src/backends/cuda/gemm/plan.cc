@@ -179,19 +179,11 @@ std::int64_t call_workspace_bytes(const KernelPlan& plan, std::int64_t dequantiz
   return staging > 0 ? staging_offset(plan) + staging : plan.workspace_bytes;
 }
 
-const KernelEntry* find_kernel(std::span<const KernelEntry> kernels, const KernelConfig& kernel) {
-  if (kernel.split_k < 1 || !std::has_single_bit(static_cast<unsigned>(kernel.split_k)))
-    return nullptr;
-  for (const KernelEntry& e : kernels)
-    if (e.m == kernel.m && e.n == kernel.n && (e.split_k & kernel.split_k) != 0) return &e;
-  return nullptr;
-}
-
-std::vector<KernelConfig> kernel_configs(std::span<const KernelEntry> kernels) {
+std::vector<KernelConfig> kernel_configs(std::span<const Kernel> kernels) {
   std::vector<KernelConfig> configs;
-  for (const KernelEntry& e : kernels)
-    for (int split_k = 1; split_k <= e.split_k; split_k *= 2)
-      if ((e.split_k & split_k) != 0) configs.push_back({e.m, e.n, split_k});
+  for (const Kernel& k : kernels)
+    for (int split_k = 1; split_k <= k.split_k; split_k *= 2)
+      if ((k.split_k & split_k) != 0) configs.push_back({k.m, k.n, split_k});
   return configs;
 }
 
@@ -206,11 +198,11 @@ std::vector<std::string> kernel_names(const Capability& capability,
 }
 
 std::string kernel_name(const KernelConfig& kernel, const Architecture& architecture) {
-  const KernelEntry* entry = find_kernel(architecture.kernels, kernel);
-  require<ValueError>(entry != nullptr, "gemm: kernel = m {}, n {}, split_k {} does not exist",
+  const Kernel* const found = find_kernel(architecture.kernels, kernel);
+  require<ValueError>(found != nullptr, "gemm: kernel = m {}, n {}, split_k {} does not exist",
                       kernel.m, kernel.n, kernel.split_k);
   std::string name =
-      fmt::format("{}_{}_m{}n{}k{}", architecture.name, mainloop_name(entry->mainloop), kernel.m,
+      fmt::format("{}_{}_m{}n{}k{}", architecture.name, mainloop_name(found->mainloop), kernel.m,
                   kernel.n, architecture.stage_k(kernel));
   for (const NamedField& f : kNamedFields)
     if (kernel.*f.field != f.usual) name += fmt::format("{}{}", f.name, kernel.*f.field);

@@ -49,10 +49,8 @@ std::int64_t staging_offset(const KernelPlan& plan);
 /// of Architecture::staging_bytes, otherwise `dequantized_x_bytes` of x in BF16.
 std::int64_t call_workspace_bytes(const KernelPlan& plan, std::int64_t dequantized_x_bytes = 0);
 
-/// Returns the kernel's entry in the list, or null.
-const KernelEntry* find_kernel(std::span<const KernelEntry> kernels, const KernelConfig& kernel);
 /// Returns every tile and split of the list, in order.
-std::vector<KernelConfig> kernel_configs(std::span<const KernelEntry> kernels);
+std::vector<KernelConfig> kernel_configs(std::span<const Kernel> kernels);
 
 /// Returns the names of all kernels of architectures that support the GPU and may be chosen.
 std::vector<std::string> kernel_names(const Capability& capability,

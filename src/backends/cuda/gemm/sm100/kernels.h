@@ -10,7 +10,7 @@
 namespace nvfp4::cuda::sm100 {
 
 /// One entry, because the library chooses its own tiles. This tile is that of the layout of scales.
-inline constexpr KernelEntry kKernels[] = {{MainloopKind::cublaslt, 128, 128, 1}};
+inline constexpr Kernel kKernels[] = {{MainloopKind::cublaslt, 128, 128, 1}};
 
 inline constexpr std::int64_t kLibraryBytes = 32 << 20;  ///< NVIDIA's recommendation for such GPUs
 

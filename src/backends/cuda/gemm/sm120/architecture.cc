@@ -17,10 +17,8 @@ double time(const KernelProblem& problem, const Capability& gpu) {
   return sm120::estimated_time(p, sm120::choose_kernel(p));
 }
 
-int stage_k(const KernelConfig& kernel) { return sm120::warps_of(kernel).k * kTileCols; }
-
 std::string summation(const KernelProblem&, const KernelConfig& kernel) {
-  return sm80::summation(sm120::warps_of(kernel).k, kernel.split_k, ", 64 columns at once");
+  return sm80::summation(sm120::kernel_of(kernel).warps.k, kernel.split_k, ", 64 columns at once");
 }
 
 constexpr Architecture architecture(std::string_view name, bool (*supports)(const Capability&),
@@ -30,7 +28,7 @@ constexpr Architecture architecture(std::string_view name, bool (*supports)(cons
           .kernels = sm120::kKernels,
           .choose = choose,
           .why_impossible = sm120::why_impossible,
-          .stage_k = stage_k,
+          .stage_k = sm120::stage_k,
           .grid = sm80::block_count,
           .workspace_bytes = sm80::workspace_bytes,
           .summation = summation,

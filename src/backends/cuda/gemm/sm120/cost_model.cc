@@ -28,7 +28,7 @@ std::string why_impossible(const KernelProblem& p, const KernelConfig& t) {
 }
 
 ChunkCycles chunk_cycles(const KernelConfig& t) {
-  const Warps w = warps_of(t);
+  const Warps w = kernel_of(t).warps;
   // Instruction counts from the machine code: reorder a strip; load eight rows of x; multiply them
   // by each strip; overhead of a chunk.
   constexpr double kStrip = 165, kOctet = 2, kProduct = 1, kChunk = 35;
@@ -56,9 +56,9 @@ double estimated_time(const KernelProblem& p, const KernelConfig& t) {
   const double read =
       static_cast<double>(p.groups * p.n) * chunks * 36 / (multiprocessors * kBytesAMicrosecond);
   // Memory latency is one microsecond.
-  const double stages = warps_of(t).stages - 1;
+  const double stages = kernel_of(t).stages - 1;
   const double wait =
-      rounds * std::ceil(of_block / warps_of(t).k) / (stages * warps_of(t).blocks) * 1.0;
+      rounds * std::ceil(of_block / kernel_of(t).warps.k) / (stages * kernel_of(t).blocks) * 1.0;
   return kStart + std::max({multiply, read, wait}) + rounds * kTile * (t.m * t.n) / (128 * 128) +
          (t.split_k > 1 ? kSplit : 0);
 }

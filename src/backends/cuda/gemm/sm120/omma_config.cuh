@@ -5,18 +5,19 @@
 
 namespace nvfp4::cuda::sm120 {
 
-/// The compile-time constants of a kernel of the list, as in sm80. `ProductOf` multiplies: Omma or
-/// OmmaTwin.
-template <int kIndex, bool kSwigluOf, class ProductOf>
+/// The compile-time constants of a kernel, as in sm80. `ProductOf` multiplies: Omma or OmmaTwin.
+template <int kM, int kN, int kK, bool kSwigluOf, class ProductOf>
 struct OmmaConfig {
   using Product = ProductOf;
   static constexpr bool kSwiglu = kSwigluOf, kDirect = false;
-  static constexpr KernelConfig kTile{kKernels[kIndex].m, kKernels[kIndex].n, 1};
-  static constexpr Warps kWarps = warps_of(kTile);
+  static constexpr KernelConfig kTile{kM, kN};
+  static constexpr Kernel kKernel = kernel_of(kTile);
+  static constexpr Warps kWarps = kKernel.warps;
   static constexpr bool kRouted = is_routed(kTile);
-  static constexpr int kMostSplit = kKernels[kIndex].split_k;  ///< mask of split-K values
-  static constexpr int kTileM = rows_of(kTile), kTileN = kTile.n, kParts = kWarps.k;
-  static constexpr int kThreads = threads(kTile), kStages = kWarps.stages, kBlocks = kWarps.blocks;
+  static constexpr int kMostSplit = kKernel.split_k;  ///< mask of split-K values
+  static constexpr int kTileM = rows_of(kTile), kTileN = kN, kParts = kWarps.k;
+  static constexpr int kThreads = sm80::threads(kWarps), kStages = kKernel.stages;
+  static constexpr int kBlocks = kKernel.blocks;
   static constexpr int kPartThreads = kThreads / kParts;
   static constexpr int kStrips = kTileN / 16, kWarpStrips = kStrips / kWarps.n;
   static constexpr int kOctets = kTileM / 8;
@@ -33,9 +34,15 @@ struct OmmaConfig {
   // Constants for the tile scheduler.
   static constexpr MShapes kMShapes{{kTileM}};
   static constexpr int kShapes = 1;
+  static_assert(kK == stage_k(kTile));
   static_assert(kThreads >= 128 && kThreads % 128 == 0 && kSharedBytes <= most_shared_bytes(kTile));
   static_assert(kWarps.m == 1 && kWarpStrips * kWarps.n == kStrips && kStages >= 3);
   static_assert(kXPartBytes % 16 == 0 && kStageBytes % 128 == 0 && kTileM % kSlabRows == 0);
 };
+
+/// The constants of a kernel of the list.
+template <int kIndex, bool kSwiglu, class Product>
+using OmmaConfigAt = OmmaConfig<kKernels[kIndex].m, kKernels[kIndex].n,
+                                kKernels[kIndex].warps.k * kTileCols, kSwiglu, Product>;
 
 }  // namespace nvfp4::cuda::sm120

@@ -12,10 +12,8 @@ std::array<PlanPart, 2> choose(const KernelProblem& problem) {
   return {{{problem.m, sm80::choose_kernel(problem)}, {}}};
 }
 
-int stage_k(const KernelConfig& kernel) { return sm80::warps_of(kernel).k * kTileCols; }
-
 std::string summation(const KernelProblem&, const KernelConfig& kernel) {
-  return sm80::summation(sm80::warps_of(kernel).k, kernel.split_k);
+  return sm80::summation(sm80::kernel_of(kernel).warps.k, kernel.split_k);
 }
 
 }  // namespace
@@ -27,7 +25,7 @@ const Architecture kSm80{
     .kernels = sm80::kKernels,
     .choose = choose,
     .why_impossible = sm80::why_impossible,
-    .stage_k = stage_k,
+    .stage_k = sm80::stage_k,
     .grid = sm80::block_count,
     .workspace_bytes = sm80::workspace_bytes,
     .summation = summation,

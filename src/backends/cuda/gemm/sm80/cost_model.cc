@@ -10,45 +10,6 @@
 #include "core/require.h"
 
 namespace nvfp4::cuda::sm80 {
-namespace {
-
-/// The cost of a kernel in microseconds. A round is one block for each multiprocessor. Stages
-/// partly overlap.
-struct Cost {
-  double start, stage, stage_of_round, round;
-  double split, split_element;  ///< cost of split-K: a constant, and one for a million sums
-};
-/// The costs in the order of kKernels. They are fitted to 6 shapes and 1 to 4096 rows on one H200.
-/// The mean error is 5 %; the chosen kernel takes 1.5 % more time than the fastest. The rows for m
-/// = 1 are copies of m = 2.
-constexpr Cost kCosts[] = {
-    {0.08684, 0, 0.5351, 1.77, 0, 0},                  // m = 1, n = 32
-    {0.7464, 0.08374, 0.4406, 0.8982, 1.128, 17.5},    // m = 1, n = 64
-    {0.852, 0, 0.3668, 1.072, 0, 0},                   // m = 2, n = 16
-    {0.08684, 0, 0.5351, 1.77, 0, 0},                  // m = 2, n = 32
-    {0.7464, 0.08374, 0.4406, 0.8982, 1.128, 17.5},    // m = 2, n = 64
-    {0.2561, 0, 0.3669, 1.554, 0, 0},                  // m = 8, n = 16
-    {0.2205, 0.07149, 0.2598, 0.9304, 1.053, 11.24},   // m = 8, n = 32
-    {0.5983, 0.04884, 0.2583, 0.8297, 0.9626, 6.796},  // m = 8, n = 64
-    {0.6868, 0.05651, 0.4701, 0.6009, 1.14, 5.548},    // m = 8, n = 128
-    {0, 0.09141, 0.3225, 0.8031, 1.247, 6.042},        // m = 16, n = 32
-    {0.7561, 0.03842, 0.334, 0.6973, 0.7805, 3.99},    // m = 16, n = 64
-    {0.697, 0.07101, 0.3153, 0.6211, 0.9776, 3.763},   // m = 16, n = 128
-    {0.6411, 0.05858, 0.2496, 0.7652, 0.391, 3.075},   // m = 32, n = 64
-    {0.2149, 0.0688, 0.2477, 0.8327, 1.41, 2.452},     // m = 32, n = 128
-    {1.766, 0.08741, 0.4473, 0.4693, 2.442, 2.135},    // m = 32, n = 256
-    {1.623, 0.01782, 0.4159, 0.5908, 0.4527, 2.217},   // m = 64, n = 64
-    {1.998, 0, 0.9973, 1.065, 2.439, 2.232},           // m = 64, n = 128
-    {1.187, 0, 0.8206, 1.427, 3.055, 3.088},           // m = 64, n = 256
-    {1.157, 0.08175, 0.4513, 0.9316, 1.237, 1.085},    // m = 128, n = 64
-    {1.283, 0.1374, 0.7357, 1.5, 4.167, 1.342},        // m = 128, n = 128
-    {0.6743, 0, 1.323, 3.864, 6.035, 2.435},           // m = 128, n = 256
-    {0, 0, 1.491, 6.477, 4.774, 1.51},                 // m = 256, n = 128
-};
-static_assert(std::size(kCosts) == std::size(kKernels));
-
-}  // namespace
-
 double expected_m_tiles(const KernelProblem& p, const KernelConfig& t) {
   if (p.routed) return static_cast<double>(p.groups);
   if (!p.grouped) return static_cast<double>(p.groups * ceil_div(p.m, t.m));
@@ -96,28 +57,27 @@ std::string summation(int parts, int split_k, std::string_view step) {
 }
 
 double estimated_time(const KernelProblem& p, const KernelConfig& t) {
-  const Cost& cost = kCosts[index_of(t)];
+  const KernelCost& cost = kernel_of(t).costs[0];
   const double blocks =
       expected_m_tiles(p, t) * static_cast<double>(ceil_div(p.n, t.n) * t.split_k);
   const double rounds = std::ceil(blocks / std::max(1, p.multiprocessors));
   const auto stages =
-      static_cast<double>(ceil_div(ceil_div(p.k, kTileCols), warps_of(t).k * t.split_k));
+      static_cast<double>(ceil_div(ceil_div(p.k, kTileCols), kernel_of(t).warps.k * t.split_k));
   const double shared =
       t.split_k == 1 ? 0 : cost.split + blocks * t.m * t.n * 1e-6 * cost.split_element;
-  return cost.start + stages * (cost.stage + cost.stage_of_round * rounds) + cost.round * rounds +
-         shared;
+  return cost.start + stages * (cost.stage + cost.step * rounds) + cost.round * rounds + shared;
 }
 
 /// SwiGLU has no tiles of n = 16. This tile sums in the same order.
 constexpr KernelConfig kSwigluOfNarrow{.m = 2, .n = 32};
 static_assert([] {
-  for (const KernelEntry& e : kKernels)
-    if (e.n < 32 && (warps_of({e.m, e.n}).k != warps_of(kSwigluOfNarrow).k || e.split_k != 1))
+  for (const Kernel& k : kKernels)
+    if (k.n < 32 && (k.warps.k != kernel_of(kSwigluOfNarrow).warps.k || k.split_k != 1))
       return false;
   return true;
 }());
 
-std::vector<KernelConfig> by_time(std::span<const KernelEntry> kernels, const KernelProblem& p,
+std::vector<KernelConfig> by_time(std::span<const Kernel> kernels, const KernelProblem& p,
                                   std::string (*why_impossible)(const KernelProblem&,
                                                                 const KernelConfig&),
                                   double (*time)(const KernelProblem&, const KernelConfig&)) {

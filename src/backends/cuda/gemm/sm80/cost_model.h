@@ -42,8 +42,7 @@ double estimated_time(const KernelProblem& problem, const KernelConfig& kernel);
 double time_on(const KernelProblem& problem, const Capability& gpu);
 
 /// Returns the possible kernels of a list, within the workspace limit, sorted by time.
-std::vector<KernelConfig> by_time(std::span<const KernelEntry> kernels,
-                                  const KernelProblem& problem,
+std::vector<KernelConfig> by_time(std::span<const Kernel> kernels, const KernelProblem& problem,
                                   std::string (*why_impossible)(const KernelProblem&,
                                                                 const KernelConfig&),
                                   double (*time)(const KernelProblem&, const KernelConfig&));

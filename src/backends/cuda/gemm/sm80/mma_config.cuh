@@ -14,18 +14,21 @@ struct MmaState {
   float w_global[kTileN], bias[kTileN], x_global[kTileM], alpha;
 };
 
-/// The compile-time constants of a kernel of the list.
-template <DType kTypeOf, int kIndex, bool kSwigluOf>
+/// The compile-time constants of the kernel with a tile of kM rows of x, kN rows of W and kK
+/// columns in a stage.
+template <DType kTypeOf, int kM, int kN, int kK, bool kSwigluOf>
 struct MmaConfig {
   static constexpr DType kType = kTypeOf;
   static constexpr bool kSwiglu = kSwigluOf;
-  static constexpr KernelConfig kTile{kKernels[kIndex].m, kKernels[kIndex].n, 1};
-  static constexpr Warps kWarps = warps_of(kTile);
+  static constexpr KernelConfig kTile{kM, kN};
+  static constexpr Kernel kKernel = kernel_of(kTile);
+  static constexpr Warps kWarps = kKernel.warps;
   static constexpr bool kRouted = is_routed(kTile);
-  static constexpr int kMostSplit = kKernels[kIndex].split_k;  ///< mask of split-K values
-  static constexpr int kTileM = kTile.m, kTileN = kTile.n, kParts = kWarps.k;
+  static constexpr int kMostSplit = kKernel.split_k;  ///< mask of split-K values
+  static constexpr int kTileM = kM, kTileN = kN, kParts = kWarps.k;
   static constexpr bool kDirect = is_direct(kTile);
-  static constexpr int kThreads = threads(kTile), kStages = kWarps.stages, kBlocks = kWarps.blocks;
+  static constexpr int kThreads = threads(kWarps), kStages = kKernel.stages,
+                       kBlocks = kKernel.blocks;
   /// Number of threads that share a part of K and its stages.
   static constexpr int kPartThreads = kThreads / kParts;
   static constexpr int kStrips = kTileN / 16, kWarpStrips = kStrips / kWarps.n;
@@ -44,8 +47,14 @@ struct MmaConfig {
   // Constants for the tile scheduler.
   static constexpr MShapes kMShapes{{kTileM}};
   static constexpr int kShapes = 1;
+  static_assert(kK == stage_k(kTile));
   static_assert(kThreads >= 256 && kSharedBytes <= 99 * 1024);
   static_assert(kWarpStrips * kWarps.n == kStrips && kOctets >= 1);
 };
+
+/// The constants of a kernel of the list.
+template <DType kType, int kIndex, bool kSwiglu>
+using MmaConfigAt = MmaConfig<kType, kKernels[kIndex].m, kKernels[kIndex].n,
+                              kKernels[kIndex].warps.k * kTileCols, kSwiglu>;
 
 }  // namespace nvfp4::cuda::sm80

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
 #include "backends/cuda/gemm/fragment_layout.h"
-#include "backends/cuda/gemm/sm90/kernel_costs.h"
 #include "backends/moe_job.h"
 #include "nvfp4/layout.h"
 
@@ -121,10 +121,7 @@ double filled_time(const KernelProblem& p, const KernelConfig& t) {
 }
 
 const KernelCost& cost_of(const KernelConfig& t) {
-  const auto costs = kernel_costs();
-  return *std::find_if(costs.begin(), costs.end(), [&](const KernelCost& c) {
-    return c.m == t.m && c.n == t.n && c.split_k == t.split_k;
-  });
+  return sm90_kernel(t)->costs[std::countr_zero(static_cast<unsigned>(t.split_k))];
 }
 
 /// Returns the time in microseconds of rows with weights of their own: the start of a block, and
@@ -256,7 +253,7 @@ namespace {
 /// multiprocessor, the next kernel fills its stages during the last steps.
 int estimated_launch_dependents_step(const KernelProblem& p, const KernelConfig& t) {
   const std::int64_t last_steps = is_small_m(t) ? 8 : 5;
-  if (p.grouped || !leaves_room(t) || block_count(p, t) > p.multiprocessors) return 0;
+  if (p.grouped || p.routed || !leaves_room(t) || block_count(p, t) > p.multiprocessors) return 0;
   return static_cast<int>(
       std::max<std::int64_t>(0, steps_of(p, t) - t.stream_k_steps - last_steps));
 }
@@ -273,7 +270,7 @@ KernelConfig estimate_kernel(const KernelProblem& given) {
   p.multiprocessors = std::max(1, p.multiprocessors);
   if (p.routed) {
     KernelConfig best;
-    for (const KernelEntry& e : kSm90Kernels) {
+    for (const Kernel& e : kSm90Kernels) {
       const KernelConfig t{e.m, e.n};
       if (e.mainloop == MainloopKind::routed &&
           (best.m == 0 || routed_time(p, t) < routed_time(p, best)))
@@ -284,7 +281,7 @@ KernelConfig estimate_kernel(const KernelProblem& given) {
   const bool fills = fills_multiprocessors(p);
   KernelConfig best;
   double least = 0;
-  for (const KernelEntry& e : kSm90Kernels)
+  for (const Kernel& e : kSm90Kernels)
     for (int split_k = 1; split_k <= e.split_k; split_k *= 2) {
       KernelConfig t{e.m, e.n, split_k};
       if ((e.split_k & split_k) == 0 || !is_sensible(p, t)) continue;

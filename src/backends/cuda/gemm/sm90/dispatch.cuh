@@ -1,8 +1,5 @@
 #pragma once
 
-#include <iterator>
-#include <utility>
-
 #include "backends/cuda/gemm/launch_kernel.cuh"
 #include "backends/cuda/gemm/sm90/routed_kernel.cuh"
 #include "backends/cuda/gemm/sm90/small_m_kernel.cuh"
@@ -39,42 +36,35 @@ void launch_wgmma(const TensorMaps& maps, const KernelArguments& p, int blocks,
                                                     maps.out);
 }
 
-/// Launches the kernel if it is entry kIndex of the list. Returns whether it is.
-template <DType kType, bool kSwiglu, std::size_t kIndex>
-bool launch_if(const KernelConfig& kernel, const TensorMaps& maps, const KernelArguments& p,
-               int blocks, cudaStream_t stream) {
-  constexpr KernelEntry kEntry = kSm90Kernels[kIndex];
-  constexpr int kTileM = kEntry.m, kTileN = kEntry.n;
-  if (sm90_entry(kernel) != &kSm90Kernels[kIndex]) return false;
-  if constexpr (kEntry.mainloop == MainloopKind::routed) {
+/// Launches a kernel of the list.
+template <DType kType, bool kSwiglu, int kIndex>
+void launch(const KernelConfig& kernel, const TensorMaps& maps, const KernelArguments& p,
+            int blocks, cudaStream_t stream) {
+  constexpr Kernel kKernel = kSm90Kernels[kIndex];
+  constexpr int kTileM = kKernel.m, kTileN = kKernel.n;
+  if constexpr (kKernel.mainloop == MainloopKind::routed) {
     launch_routed<kType, kSwiglu, kTileN>(p, blocks, stream);
-  } else if constexpr (kEntry.mainloop == MainloopKind::small_m) {
+  } else if constexpr (kKernel.mainloop == MainloopKind::small_m) {
     if constexpr (!kSwiglu || kTileN >= 32)  // see why_impossible()
       launch_small_m<kType, kSwiglu, kTileM, kTileN>(kernel, maps, p, blocks, stream);
   } else {
-    if constexpr (kEntry.stream_k && !kSwiglu)
-      if (kernel.stream_k_steps > 0) {
-        launch_wgmma<kType, kSwiglu, kTileM, kTileN, false, true>(maps, p, blocks, stream);
-        return true;
-      }
-    if constexpr (kEntry.dependents_early)
-      if (leaves_room(kernel)) {
-        launch_wgmma<kType, kSwiglu, kTileM, kTileN, true, false>(maps, p, blocks, stream);
-        return true;
-      }
+    if constexpr (kKernel.stream_k && !kSwiglu)
+      if (kernel.stream_k_steps > 0)
+        return launch_wgmma<kType, kSwiglu, kTileM, kTileN, false, true>(maps, p, blocks, stream);
+    if constexpr (kKernel.early_stage_chunks > 0)
+      if (leaves_room(kernel))
+        return launch_wgmma<kType, kSwiglu, kTileM, kTileN, true, false>(maps, p, blocks, stream);
     launch_wgmma<kType, kSwiglu, kTileM, kTileN, false, false>(maps, p, blocks, stream);
   }
-  return true;
 }
 
-/// Instantiates and launches the kernels of the list.
+/// Instantiates the kernels of the list and launches one.
 template <DType kType, bool kSwiglu>
 void dispatch(const KernelConfig& kernel, const TensorMaps& maps, const KernelArguments& p,
               int blocks, cudaStream_t stream) {
-  const auto any = [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
-    return (launch_if<kType, kSwiglu, kIndex>(kernel, maps, p, blocks, stream) || ...);
-  };
-  any(std::make_index_sequence<std::size(kSm90Kernels)>{});
+  with_index<kSm90Kernels>(sm90_kernel(kernel), [&](auto index) {
+    launch<kType, kSwiglu, index()>(kernel, maps, p, blocks, stream);
+  });
 }
 
 }  // namespace nvfp4::cuda

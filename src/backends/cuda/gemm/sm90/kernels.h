@@ -1,78 +1,158 @@
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <span>
 
 #include "backends/cuda/gemm/kernel_config.h"
-#include "backends/cuda/gemm/m_shapes.h"
 #include "nvfp4/layout.h"
 
 /// The kernels of sm_90 and the properties of a tile. Host and device.
 namespace nvfp4::cuda {
 
-/// Every kernel once, ordered by m, then n. The launcher instantiates them, the cost model chooses
-/// among them, and names are derived from them. A new kernel also needs a row in kernel_costs.cc
-/// for each split, and registers for its warpgroups in wgmma_config.cuh. Tiles of n = 192, and of m
-/// = 48, 96, 144, 160 and 192, serve sizes that fill power-of-two tiles poorly.
-inline constexpr KernelEntry kSm90Kernels[] = {
-    {MainloopKind::routed, 1, 32, 1},
-    {MainloopKind::routed, 1, 64, 1},
-    {MainloopKind::routed, 1, 128, 1},
-    {MainloopKind::routed, 1, 224, 1},
-    {MainloopKind::small_m, 2, 16, 1},
-    {MainloopKind::small_m, 2, 32, 1},
-    {MainloopKind::small_m, 2, 64, 1},
-    {MainloopKind::small_m, 2, 128, 1},
-    {MainloopKind::small_m, 8, 16, 1},
-    {MainloopKind::small_m, 8, 32, 1},
-    {MainloopKind::small_m, 8, 64, 1},
-    {MainloopKind::wgmma, 8, 64, 2 | 4 | 8},
-    {MainloopKind::wgmma, 8, 128, 1 | 2 | 4 | 8},
-    {MainloopKind::small_m, 16, 32, 1},
-    {MainloopKind::small_m, 16, 64, 1},
-    {MainloopKind::wgmma, 16, 64, 2 | 4 | 8, false, true},
-    {MainloopKind::wgmma, 16, 128, 1 | 2 | 4 | 8},
-    {MainloopKind::wgmma, 32, 64, 1 | 2 | 4 | 8, false, true},
-    {MainloopKind::wgmma, 32, 128, 1 | 2 | 4 | 8},
-    {MainloopKind::wgmma, 48, 192, 1 | 2},
-    {MainloopKind::wgmma, 64, 64, 1 | 2 | 4 | 8, true, true},
-    {MainloopKind::wgmma, 64, 128, 1 | 2 | 4 | 8, true},
-    {MainloopKind::wgmma, 64, 192, 1 | 2},
-    {MainloopKind::wgmma, 96, 128, 1 | 2},
-    {MainloopKind::wgmma, 96, 192, 1 | 2},
-    {MainloopKind::wgmma, 128, 64, 1 | 2 | 4 | 8},
-    {MainloopKind::wgmma, 128, 128, 1 | 2 | 4 | 8},
-    {MainloopKind::wgmma, 128, 192, 1 | 2},
-    {MainloopKind::wgmma, 144, 128, 1 | 2},
-    {MainloopKind::wgmma, 160, 128, 1 | 2},
-    {MainloopKind::wgmma, 192, 128, 1 | 2},
-    {MainloopKind::wgmma, 256, 64, 1},
-    {MainloopKind::wgmma, 256, 128, 1 | 2 | 4 | 8},
+/// Every kernel once, ordered by m, then n. A new kernel also needs registers for its warpgroups in
+/// wgmma_config.cuh. Tiles of n = 192, and of m = 48, 96, 144, 160 and 192, serve sizes that fill
+/// power-of-two tiles poorly. Costs are start, round, step, megabyte and wave for each split_k; a
+/// small-M step is two chunks of every part of K. Measured on an H200; tools/fit_gemm_cost.py fits
+/// and replaces them.
+// clang-format off
+inline constexpr Kernel kSm90Kernels[] = {
+    {.mainloop = MainloopKind::routed, .m = 1, .n = 32},
+    {.mainloop = MainloopKind::routed, .m = 1, .n = 64},
+    {.mainloop = MainloopKind::routed, .m = 1, .n = 128},
+    {.mainloop = MainloopKind::routed, .m = 1, .n = 224},
+    {.mainloop = MainloopKind::small_m, .m = 2, .n = 16,
+     .costs = {{0.8864, 0.7643, 0.3714, 0.1000, 1.1667}}},
+    {.mainloop = MainloopKind::small_m, .m = 2, .n = 32,
+     .costs = {{1.3629, 0.5708, 0.3531, 0.1000, 2.3073}}},
+    {.mainloop = MainloopKind::small_m, .m = 2, .n = 64,
+     .costs = {{0.9602, 0.5810, 0.4212, 0.0850, 0.0000}}},
+    {.mainloop = MainloopKind::small_m, .m = 2, .n = 128,
+     .costs = {{1.3305, 0.0000, 0.4766, 0.0535, 0.0000}}},
+    {.mainloop = MainloopKind::small_m, .m = 8, .n = 16,
+     .costs = {{1.1005, 0.3649, 0.6456, 0.0078, 1.5049}}},
+    {.mainloop = MainloopKind::small_m, .m = 8, .n = 32,
+     .costs = {{1.4118, 0.2036, 0.4939, 0.0764, 2.3019}}},
+    {.mainloop = MainloopKind::small_m, .m = 8, .n = 64,
+     .costs = {{0.8709, 0.5732, 0.5300, 0.0629, 1.4534}}},
+    {.mainloop = MainloopKind::wgmma, .m = 8, .n = 64, .split_k = 2 | 4 | 8, .stage_chunks = 4,
+     .costs = {{},
+               {1.8306, 0.1830, 0.2348, 0.0723, 2.4387},
+               {1.5512, 0.7165, 0.2340, 0.0642, 1.8035},
+               {1.9413, 1.6000, 0.2180, 0.0717, 2.0006}}},
+    {.mainloop = MainloopKind::wgmma, .m = 8, .n = 128, .split_k = 1 | 2 | 4 | 8, .stage_chunks = 4,
+     .costs = {{1.4828, 0.0000, 0.4643, 0.0799, 0.7088},
+               {1.5959, 0.3263, 0.4416, 0.0943, 1.7894},
+               {1.9809, 0.3369, 0.4208, 0.0753, 2.5673},
+               {1.9584, 1.3905, 0.3714, 0.1000, 1.9252}}},
+    {.mainloop = MainloopKind::small_m, .m = 16, .n = 32,
+     .costs = {{1.8159, 0.0000, 0.7013, 0.1000, 2.2403}}},
+    {.mainloop = MainloopKind::small_m, .m = 16, .n = 64,
+     .costs = {{1.3169, 0.2500, 0.6677, 0.0640, 1.8550}}},
+    {.mainloop = MainloopKind::wgmma, .m = 16, .n = 64, .split_k = 2 | 4 | 8,
+     .stage_chunks = 4, .stream_k = true,
+     .costs = {{},
+               {1.5529, 0.3998, 0.2576, 0.0582, 1.8644},
+               {1.4971, 0.8437, 0.2485, 0.0539, 1.7016},
+               {2.0090, 1.7559, 0.2273, 0.0623, 2.1306}}},
+    {.mainloop = MainloopKind::wgmma, .m = 16, .n = 128, .split_k = 1 | 2 | 4 | 8,
+     .stage_chunks = 4,
+     .costs = {{1.7538, 0.0000, 0.5098, 0.0743, 0.6904},
+               {2.0067, 0.1098, 0.4954, 0.0881, 2.2463},
+               {2.1766, 0.2872, 0.4855, 0.0677, 2.6073},
+               {2.3334, 1.2705, 0.4233, 0.0861, 2.0681}}},
+    {.mainloop = MainloopKind::wgmma, .m = 32, .n = 64, .split_k = 1 | 2 | 4 | 8,
+     .stage_chunks = 4, .stream_k = true,
+     .costs = {{1.6913, 0.1385, 0.2893, 0.0751, 2.0208},
+               {1.9144, 0.2635, 0.2977, 0.0657, 2.2256},
+               {1.6305, 0.9268, 0.3019, 0.0389, 1.8335},
+               {2.2043, 1.7853, 0.2931, 0.0549, 2.3340}}},
+    {.mainloop = MainloopKind::wgmma, .m = 32, .n = 128, .split_k = 1 | 2 | 4 | 8,
+     .stage_chunks = 2,
+     .costs = {{1.6950, 0.0000, 0.3159, 0.0326, 1.0428},
+               {1.8957, 0.2750, 0.3047, 0.0449, 2.0065},
+               {1.9263, 0.3711, 0.3054, 0.0290, 2.3040},
+               {1.9102, 1.3808, 0.2835, 0.0620, 1.7793}}},
+    {.mainloop = MainloopKind::wgmma, .m = 48, .n = 192, .split_k = 1 | 2,
+     .stage_chunks = 4, .m_shapes = {{32, 48}},
+     .costs = {{0.6424, 1.2580, 0.9495, 0.0252, 0.1110},
+               {0.5508, 2.1963, 1.0064, 0.0000, 2.0929}}},
+    {.mainloop = MainloopKind::wgmma, .m = 64, .n = 64, .split_k = 1 | 2 | 4 | 8,
+     .stage_chunks = 4, .early_stage_chunks = 2, .stream_k = true,
+     .costs = {{0.0087, 2.0376, 0.3955, 0.0660, 0.8049},
+               {0.0007, 2.5592, 0.4434, 0.0411, 0.7560},
+               {0.0000, 2.7451, 0.4993, 0.0000, 0.9760},
+               {0.0000, 4.5464, 0.6302, 0.0000, 0.1616}}},
+    {.mainloop = MainloopKind::wgmma, .m = 64, .n = 128, .split_k = 1 | 2 | 4 | 8,
+     .stage_chunks = 4, .early_stage_chunks = 2, .m_shapes = {{32, 40, 48, 64}},
+     .costs = {{0.7944, 1.1477, 0.7530, 0.0795, 0.0305},
+               {0.1311, 2.4846, 0.8050, 0.0565, 1.3314},
+               {0.0020, 3.0126, 0.8792, 0.0322, 1.0275},
+               {0.0000, 3.4248, 0.9623, 0.0301, 0.3677}}},
+    {.mainloop = MainloopKind::wgmma, .m = 64, .n = 192, .split_k = 1 | 2,
+     .stage_chunks = 4, .m_shapes = {{40, 64}},
+     .costs = {{1.1976, 1.0441, 1.0751, 0.0488, 0.7797},
+               {1.0803, 2.1196, 1.1188, 0.0366, 2.5309}}},
+    {.mainloop = MainloopKind::wgmma, .m = 96, .n = 128, .split_k = 1 | 2,
+     .stage_chunks = 2, .m_shapes = {{64, 80, 96}},
+     .costs = {{0.8752, 1.1669, 0.4658, 0.0059, 1.5307},
+               {0.2524, 2.5654, 0.4864, 0.0000, 2.3678}}},
+    {.mainloop = MainloopKind::wgmma, .m = 96, .n = 192, .split_k = 1 | 2, .stage_chunks = 2,
+     .costs = {{1.5230, 0.6559, 0.6912, 0.0773, 0.9045},
+               {1.6813, 1.9618, 0.7206, 0.0363, 3.8327}}},
+    {.mainloop = MainloopKind::wgmma, .m = 128, .n = 64, .split_k = 1 | 2 | 4 | 8,
+     .stage_chunks = 2,
+     .costs = {{0.0020, 2.2507, 0.3356, 0.0247, 1.3748},
+               {0.0000, 3.2826, 0.3550, 0.0289, 1.1894},
+               {0.0000, 3.7060, 0.4235, 0.0000, 1.5900},
+               {0.0000, 4.7876, 0.5656, 0.0000, 0.4557}}},
+    {.mainloop = MainloopKind::wgmma, .m = 128, .n = 128, .split_k = 1 | 2 | 4 | 8,
+     .stage_chunks = 2, .m_shapes = {{32, 64, 128}},
+     .costs = {{0.2378, 1.7945, 0.6164, 0.0250, 0.0000},
+               {0.0012, 3.4713, 0.6293, 0.0091, 1.4271},
+               {0.0015, 4.0587, 0.6341, 0.0278, 0.9872},
+               {0.0000, 5.1495, 0.7161, 0.0000, 0.5903}}},
+    {.mainloop = MainloopKind::wgmma, .m = 128, .n = 192, .split_k = 1 | 2, .stage_chunks = 2,
+     .costs = {{0.0000, 2.5348, 0.9387, 0.0000, 0.0391},
+               {0.0000, 4.3339, 0.9598, 0.0000, 1.6589}}},
+    {.mainloop = MainloopKind::wgmma, .m = 144, .n = 128, .split_k = 1 | 2,
+     .stage_chunks = 2, .m_shapes = {{64, 128, 144}},
+     .costs = {{0.0000, 1.8763, 0.6735, 0.0000, 0.3275},
+               {0.0000, 3.3582, 0.6958, 0.0000, 2.0393}}},
+    {.mainloop = MainloopKind::wgmma, .m = 160, .n = 128, .split_k = 1 | 2, .stage_chunks = 1,
+     .costs = {{0.1975, 1.7998, 0.3878, 0.0152, 0.0000},
+               {0.0000, 3.6771, 0.4013, 0.0000, 1.9629}}},
+    {.mainloop = MainloopKind::wgmma, .m = 192, .n = 128, .split_k = 1 | 2, .stage_chunks = 1,
+     .costs = {{0.0071, 2.3740, 0.4534, 0.0558, 0.2558},
+               {0.0007, 4.0445, 0.4730, 0.0043, 2.4404}}},
+    {.mainloop = MainloopKind::wgmma, .m = 256, .n = 64, .stage_chunks = 1,
+     .costs = {{0.0028, 2.0128, 0.3355, 0.0583, 0.0404}}},
+    {.mainloop = MainloopKind::wgmma, .m = 256, .n = 128, .split_k = 1 | 2 | 4 | 8,
+     .stage_chunks = 1,
+     .costs = {{0.0000, 2.6326, 0.6102, 0.1000, 0.3941},
+               {0.0130, 4.9368, 0.6200, 0.0913, 2.7375},
+               {0.1512, 5.8791, 0.5947, 0.1000, 1.8844},
+               {0.0000, 7.6101, 0.6185, 0.0935, 0.7909}}},
 };
+// clang-format on
+static_assert(are_distinct(kSm90Kernels), "two kernels have the same tile and split");
 
-/// Reports whether tile and split identify an entry, as sm90_entry() needs.
-constexpr bool are_distinct(std::span<const KernelEntry> entries) {
-  for (std::size_t i = 0; i < entries.size(); ++i)
-    for (std::size_t j = 0; j < i; ++j)
-      if (entries[i].m == entries[j].m && entries[i].n == entries[j].n &&
-          (entries[i].split_k & entries[j].split_k) != 0)
+/// Reports whether each split of a kernel has a cost. Routed kernels have none.
+constexpr bool have_costs(std::span<const Kernel> kernels) {
+  for (const Kernel& k : kernels)
+    for (int i = 0; i < 4; ++i)
+      if ((k.costs[i].step > 0) !=
+          (k.mainloop != MainloopKind::routed && (k.split_k >> i & 1) != 0))
         return false;
   return true;
 }
-static_assert(are_distinct(kSm90Kernels), "two kernels have the same tile and split");
+static_assert(have_costs(kSm90Kernels), "a kernel of kSm90Kernels has no cost");
 
-/// Returns the entry of a kernel, or null.
-constexpr const KernelEntry* sm90_entry(const KernelConfig& t) {
-  if (t.split_k < 1 || !std::has_single_bit(static_cast<unsigned>(t.split_k))) return nullptr;
-  for (const KernelEntry& e : kSm90Kernels)
-    if (e.m == t.m && e.n == t.n && (e.split_k & t.split_k) != 0) return &e;
-  return nullptr;
-}
-constexpr bool is_kernel(const KernelConfig& t) { return sm90_entry(t) != nullptr; }
+/// Returns the kernel with this tile and split, or null.
+constexpr const Kernel* sm90_kernel(const KernelConfig& t) { return find_kernel(kSm90Kernels, t); }
+constexpr bool is_kernel(const KernelConfig& t) { return sm90_kernel(t) != nullptr; }
 constexpr bool has_mainloop(const KernelConfig& t, MainloopKind mainloop) {
-  const KernelEntry* e = sm90_entry(t);
-  return e != nullptr && e->mainloop == mainloop;
+  const Kernel* k = sm90_kernel(t);
+  return k != nullptr && k->mainloop == mainloop;
 }
 constexpr bool is_routed(const KernelConfig& t) { return has_mainloop(t, MainloopKind::routed); }
 /// Reports whether the warps of a block share strips of 16 rows of W and parts of K.
@@ -89,16 +169,16 @@ constexpr int blocks_per_multiprocessor(const KernelConfig& t) { return leaves_r
 /// Returns the number of chunks of 64 columns of a stage. One thread cannot start many small copies
 /// fast enough.
 constexpr int stage_chunks(const KernelConfig& t) {
-  if (t.m == 48 || t.m == 64) return leaves_room(t) ? 2 : 4;
-  return t.m <= 16 || (t.m == 32 && t.n == 64) ? 4 : t.m <= 144 ? 2 : 1;
+  const Kernel& k = *sm90_kernel(t);
+  return k.early_stage_chunks > 0 && leaves_room(t) ? k.early_stage_chunks : k.stage_chunks;
 }
 /// Returns the parts of K of a small-M tile: its 16 warps (14 if n = 224) divided by its strips.
 constexpr int small_m_k_parts(const KernelConfig& t) { return 16 * 16 / t.n; }
 
 /// Reports whether blocks may leave a part of K to stream-K blocks.
 constexpr bool has_stream_k(const KernelConfig& t) {
-  const KernelEntry* e = sm90_entry(t);
-  return e != nullptr && e->stream_k && (t.m != 64 || t.launch_dependents_step == 0);
+  const Kernel* k = sm90_kernel(t);
+  return k != nullptr && k->stream_k && (t.m != 64 || t.launch_dependents_step == 0);
 }
 /// Sizes of a workspace: a flag for each slice of K that a stream-K block takes, then sums.
 inline constexpr int kMostStreamKTiles = 512;
@@ -138,18 +218,11 @@ constexpr bool is_single_tile(const KernelConfig& t) {
   return k_groups(t) > 1 || (t.m == 64 && leaves_room(t));
 }
 
+/// Returns the values of M that a kernel multiplies. A block with only one tile has one.
 constexpr MShapes m_shapes(const KernelConfig& t) {
-  if (t.n == 192 && !is_single_tile(t)) {
-    if (t.m == 48) return {{32, 48}};
-    if (t.m == 64) return {{40, 64}};
-  }
-  if (t.n == 128 && !is_single_tile(t)) {
-    if (t.m == 64) return {{32, 40, 48, 64}};
-    if (t.m == 96) return {{64, 80, 96}};
-    if (t.m == 128) return {{32, 64, 128}};
-    if (t.m == 144) return {{64, 128, 144}};
-  }
-  return {{t.m}};
+  const Kernel* k = sm90_kernel(t);
+  return k == nullptr || k->m_shapes.count() == 0 || is_single_tile(t) ? MShapes{{t.m}}
+                                                                       : k->m_shapes;
 }
 
 /// Reports whether whole tiles of out, 64 columns for each warpgroup, are stored by TMA.

@@ -26,7 +26,10 @@ struct WgmmaConfig {
   static constexpr DType kType = kTypeOf;
   static constexpr bool kSwiglu = kSwigluOf;
   static constexpr int kTileM = kTileMOf, kTileN = kTileNOf;
-  static constexpr KernelConfig kTile{kTileM, kTileN, 1, kDependentsEarlyOf};
+  /// Tiles of 64 rows of W and few rows of x exist with split-K only.
+  static constexpr KernelConfig kTile{kTileM, kTileN,
+                                      has_mainloop({kTileM, kTileN}, MainloopKind::wgmma) ? 1 : 2,
+                                      kDependentsEarlyOf};
   static constexpr int kNGroups = n_groups(kTile), kMGroups = m_groups(kTile);
   static constexpr int kKGroups = k_groups(kTile);
   static constexpr int kWarpgroupM = kTileM / kMGroups;  ///< rows of x of one warpgroup
