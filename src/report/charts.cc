@@ -169,7 +169,7 @@ std::string error_chart(const std::vector<Kind>& kinds) {
       "<svg role='img' aria-label='Relative error by layer, {:.3f} to {:.3f} %: the table below "
       "has the numbers'><g class='grid'>{}</g>\n{}</svg>\n<div class='xs' "
       "aria-hidden='true'>{}</div><p class='axis' aria-hidden='true'>layer</p></div></figure>\n",
-      kMarkers, kinds.size() > shown.size() ? ": those with the most weight" : "",
+      kMarkers, kinds.size() > shown.size() ? ": the kinds with the most weights" : "",
       percent_label(plot.y.low, plot.y.step), legend(shown), y_labels, 100 * low, 100 * high, grid,
       lines, x_labels);
 }
@@ -205,11 +205,11 @@ std::string curve_chart(const std::vector<BudgetPoint>& curve) {
         100 * p.error / most);
   }
   return fmt::format(
-      "<figure><figcaption>The least error at a number of bits, of that of {:.3f} bits. The axis "
-      "is logarithmic.</figcaption>\n<div class='plot'><div class='ys' aria-hidden='true'>{}</div>"
-      "\n<svg role='img' aria-label='Error over bits a weight, {:.3f} to {:.3f}: the table below "
+      "<figure><figcaption>Least error for a number of bits, relative to {:.3f} bits. The axis is "
+      "logarithmic.</figcaption>\n<div class='plot'><div class='ys' aria-hidden='true'>{}</div>"
+      "\n<svg role='img' aria-label='Error over bits per weight, {:.3f} to {:.3f}: the table below "
       "has the numbers'><g class='grid'>{}</g>\n<g class='s0'>{}</g></svg>\n<div class='xs' "
-      "aria-hidden='true'>{}</div><p class='axis' aria-hidden='true'>bits a weight</p></div>"
+      "aria-hidden='true'>{}</div><p class='axis' aria-hidden='true'>bits per weight</p></div>"
       "</figure>\n",
       low, y_labels, low, high, grid, lines, x_labels);
 }

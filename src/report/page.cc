@@ -37,14 +37,15 @@ std::string header(const PageInput& in) {
     return fmt::format("<li><b>{}</b><span>{}</span></li>", value, what);
   };
   std::string out = fmt::format(
-      "<header><h1>What NVFP4 changed</h1>\n<dl class='paths'><dt class='soft'>a, true</dt><dd>{}"
-      "</dd><dt class='soft'>b, judged</dt><dd>{}</dd></dl>\n<ul class='tiles'>",
+      "<header><h1>What NVFP4 changed</h1>\n<dl class='paths'><dt class='soft'>a: "
+      "original</dt><dd>{}"
+      "</dd><dt class='soft'>b: quantized</dt><dd>{}</dd></dl>\n<ul class='tiles'>",
       name(in.a.path), name(in.b.path));
   if (in.rival)
-    out.insert(out.find("</dl>"), fmt::format("<dt class='soft'>c, beside it</dt><dd>{}</dd>",
+    out.insert(out.find("</dl>"), fmt::format("<dt class='soft'>c: compared with</dt><dd>{}</dd>",
                                               name(in.rival->inspected.path)));
-  out += tile(percent(d.relative_error), "relative error of what differs");
-  out += tile(percent(d.median_relative_error), "median of the tensors that differ");
+  out += tile(percent(d.relative_error), "relative error, tensors that differ");
+  out += tile(percent(d.median_relative_error), "median of these tensors");
   out += tile(percent(d.tensors.empty() ? 0 : d.tensors.front().relative_error), "worst tensor");
   out += tile(decibels(d.sqnr_db), "signal to quantization noise");
   out += tile(measure(d.max_error, "{:.3g}", ""), "largest |a − b|");
@@ -82,10 +83,10 @@ std::string size_section(const PageInput& in) {
   for (const auto& [form, bytes] : forms)
     rows += fmt::format("<tr><th scope='row'>{}</th><td>{}</td><td>{}</td></tr>\n", escape(form),
                         human_bytes(bytes.first), human_bytes(bytes.second));
-  return out + details("Size by form",
-                       scrolling("Size by form",
+  return out + details("Size by format",
+                       scrolling("Size by format",
                                  "<table><caption>Bytes of tensors, scales included</caption>"
-                                 "<thead><tr><th scope='col'>form</th><th scope='col'>before</th>"
+                                 "<thead><tr><th scope='col'>format</th><th scope='col'>before</th>"
                                  "<th scope='col'>after</th></tr></thead><tbody>\n" +
                                      rows + "</tbody></table>"));
 }
@@ -110,7 +111,7 @@ std::string kind_table(const std::vector<Kind>& kinds) {
 }
 
 std::string error_section(const std::vector<Kind>& kinds) {
-  if (kinds.empty()) return "<p>The checkpoints hold the same values in the same forms.</p>\n";
+  if (kinds.empty()) return "<p>The checkpoints hold the same values in the same formats.</p>\n";
   return error_chart(kinds) + kind_table(kinds);
 }
 
@@ -133,7 +134,7 @@ std::string worst_section(const PageInput& in) {
       fmt::format("<table><caption>{} of {}, largest relative error first</caption><thead><tr>"
                   "<th scope='col'>tensor</th><th scope='col'>relative error</th>"
                   "<th scope='col'>SQNR</th><th scope='col'>largest |a − b|</th>"
-                  "<th scope='col' class='text'>shape</th><th scope='col' class='text'>form</th>"
+                  "<th scope='col' class='text'>shape</th><th scope='col' class='text'>format</th>"
                   "</tr></thead><tbody>\n{}</tbody></table>",
                   shown, tensors.size(), rows));
 }
@@ -209,8 +210,9 @@ std::string decided_row(const std::string& title, const Decided& d) {
 
 std::string decided_table(const char* label, const char* first, const std::string& rows) {
   return scrolling(
-      label, fmt::format("<table><caption>Output error ‖X (w − ŵ)‖² over the calibration text, of "
-                         "that of mse; rows that each quantizer won</caption><thead><tr>"
+      label, fmt::format("<table><caption>Output error ‖X (w − ŵ)‖² over the calibration text, "
+                         "relative to mse; share of rows for which each method was best"
+                         "</caption><thead><tr>"
                          "<th scope='col'>{}</th><th scope='col'>output error</th>"
                          "<th scope='col'>mse</th><th scope='col'>weighted</th>"
                          "<th scope='col'>GPTQ</th><th scope='col'>descent</th></tr></thead>"
@@ -255,7 +257,7 @@ std::string token_table(const std::map<std::string, double>& tokens) {
   }
   if (rows.empty()) return {};
   return scrolling("Tokens of experts",
-                   "<table><caption>Tokens of the calibration text that experts saw</caption>"
+                   "<table><caption>Tokens of the calibration text for each expert</caption>"
                    "<thead><tr><th scope='col'>layer</th><th scope='col'>experts</th>"
                    "<th scope='col'>fewest</th><th scope='col'>median</th>"
                    "<th scope='col'>most</th><th scope='col'>without any</th></tr></thead>"
@@ -272,8 +274,8 @@ std::string curve_section(const std::vector<BudgetPoint>& curve) {
                         measure(100 * p.error / curve.front().error, "{:.4g}", " %"));
   return chart +
          scrolling("Error over bits",
-                   "<table><caption>The least summed error within a number of bits, of that of "
-                   "the fewest</caption><thead><tr><th scope='col'>bits a weight</th>"
+                   "<table><caption>Least summed error for a number of bits, relative to the "
+                   "fewest bits</caption><thead><tr><th scope='col'>bits per weight</th>"
                    "<th scope='col'>error</th></tr></thead><tbody>\n" +
                        rows + "</tbody></table>");
 }
@@ -314,7 +316,7 @@ std::string page(const PageInput& in) {
          section("histograms", "Codes and block scales of b", histogram_section(in.b)) +
          section("size", "Size", size_section(in)) +
          section("worst", "Worst tensors", worst_section(in)) +
-         section("unmatched", "Tensors without a partner", unmatched_section(in.difference)) +
+         section("unmatched", "Tensors not compared", unmatched_section(in.difference)) +
          fmt::format(
              "</main>\n<footer>Relative error is ‖a − b‖ / ‖a‖ (L2); SQNR is 20 log₁₀ of its "
              "inverse. Experts of a layer count as one kind. Written by nvfp4 {}.</footer>\n"

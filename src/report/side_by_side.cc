@@ -97,7 +97,7 @@ std::string kind_rows(const std::map<std::string, Pair>& pairs) {
   };
   std::string rows;
   for (const auto& [kind, sums] : kinds) rows += line(name(kind), sums);
-  return rows + line("all of these", all);
+  return rows + line("all kinds", all);
 }
 
 /// Returns the tensors in which b is best or worst compared with c.
@@ -120,13 +120,14 @@ std::string extremes(const std::map<std::string, Pair>& pairs, bool best) {
                             form(pair.c)));
   }
   if (rows.empty()) return {};
-  return table(best ? "Where b is nearer to a" : "Where c is nearer to a",
-               fmt::format("{} of {} tensors in which {} is nearer to a, the most first",
-                           std::min(kShown, order.size()), order.size(), best ? "b" : "c"),
-               "tensor",
-               "<th scope='col' class='text'>form of b</th><th scope='col' class='text'>form of c"
-               "</th>",
-               rows);
+  return table(
+      best ? "Lower error in b" : "Lower error in c",
+      fmt::format("{} of {} tensors in which {} has the lower error, largest difference first",
+                  std::min(kShown, order.size()), order.size(), best ? "b" : "c"),
+      "tensor",
+      "<th scope='col' class='text'>format of b</th>"
+      "<th scope='col' class='text'>format of c</th>",
+      rows);
 }
 
 /// Returns the number of blocks for each binade of their scales.
@@ -165,14 +166,14 @@ std::string side_by_side(const PageInput& in) {
   const std::map<std::string, Pair> pairs = pairs_of(in);
   const InspectReport &b = in.b, &c = in.rival->inspected;
   std::string out = fmt::format(
-      "<p>b is <b>{}</b>, c is <b>{}</b>. Relative errors, of both against a; below 1, b is nearer "
-      "to it.</p>\n",
+      "<p>Size of b: <b>{}</b>; of c: <b>{}</b>. Errors are relative to a. A ratio below 1: b has "
+      "the lower error.</p>\n",
       human_bytes(b.bytes), human_bytes(c.bytes));
-  if (pairs.empty()) return out + "<p>Both hold the values of a.</p>\n";
-  out +=
-      table("Side by side by kind", "Tensors that b or c changed, by kind", "kind",
-            "<th scope='col'>b nearer</th><th scope='col'>c nearer</th><th scope='col'>alike</th>",
-            kind_rows(pairs));
+  if (pairs.empty()) return out + "<p>b and c have the values of a.</p>\n";
+  out += table(
+      "Side by side by kind", "Tensors that b or c changed, by kind", "kind",
+      "<th scope='col'>lower in b</th><th scope='col'>lower in c</th><th scope='col'>equal</th>",
+      kind_rows(pairs));
   out += extremes(pairs, true) + extremes(pairs, false);
   if (const std::string scales = scale_rows(b, c); !scales.empty())
     out += details("Block scales side by side", scales);
