@@ -67,7 +67,7 @@ const GemmBackend& gemm_backend(Device device) {
     return first_gemm_backend->get(device);
   for (const GemmBackendEntry& e : kGemmBackends)
     if (e.serves(device)) return e.get(device);
-  throw UnsupportedError(fmt::format("device = {}: no products run there", device_name(device)),
+  throw UnsupportedError(fmt::format("device = {}: no kernel runs there", device_name(device)),
                          ErrorCode::device_unavailable);
 }
 

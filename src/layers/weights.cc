@@ -17,7 +17,7 @@ std::string described(const WeightView& w) { return w.name.empty() ? "w" : w.nam
 void require_layer_device(const char* op, Device device, bool autotune) {
   require<UnsupportedError>(!autotune || device.type != DeviceType::cpu,
                             "{}: autotune = true, must be false on {}: there is one kernel for a "
-                            "product",
+                            "GEMM",
                             op, device_name(device));
   if (device.type == DeviceType::cpu) return;
   const std::string reason = why_unavailable(device);

@@ -248,7 +248,7 @@ void check_description(const char* op, const GemmDescription& d, Device device) 
                       "multiple of 16",
                       op, d.groups, d.n, d.k);
   require<ShapeError>(d.form != GemmForm::dense || d.groups == 1,
-                      "{}: groups = {}, must be 1 for a dense product", op, d.groups);
+                      "{}: groups = {}, must be 1 for a dense GEMM", op, d.groups);
   require<ShapeError>(d.form != GemmForm::routed ||
                           (d.top_k >= 0 && (d.m == 0 || (d.top_k > 0 && d.m % d.top_k == 0))),
                       "{}: m = {}, must be a multiple of top_k = {}", op, d.m, d.top_k);

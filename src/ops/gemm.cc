@@ -141,7 +141,7 @@ const GemmBackend& tunable_backend(const char* op, Device device) {
   const GemmBackend& backend = gemm_backend(device);
   require<UnsupportedError>(backend.tune != nullptr,
                             "{}: device = {}, must be a GPU to be tuned: there is one kernel for a "
-                            "product on {}",
+                            "GEMM on {}",
                             op, device_name(device), device_name(device));
   return backend;
 }

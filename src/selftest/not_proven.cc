@@ -16,15 +16,14 @@ std::vector<std::string> of_gpu(const DeviceInfo& gpu) {
   // Blackwell: compute capability 10.x to 12.x.
   if (gpu.architecture.starts_with("sm_12") && gpu.architecture.size() == 6)
     all.push_back(fmt::format(
-        "{}: FP4 products of the tensor cores themselves (mma with block_scale), bit for bit, but "
-        "for "
-        "what stands above of the FP4 instruction. W4A4 runs on them where K is a multiple of 64",
+        "{}: the FP4 instruction (mma with block_scale) in GEMMs, bit for bit; only what stands "
+        "above about it is checked. W4A4 runs on it where K is a multiple of 64",
         name));
   else if (gpu.architecture.starts_with("sm_1") && gpu.architecture.size() == 6)
     all.push_back(fmt::format(
-        "{}: FP4 products of the tensor cores themselves (tcgen05). No kernel of this version uses "
-        "them: W4A16 and W4A4 run on BF16 and FP16 tensor cores, but for W4A4 of many rows on 10.x "
-        "with cuBLASLt. How FP4 products round, and how fast they are, was not looked at",
+        "{}: the FP4 instruction (tcgen05). No kernel of this version uses it: W4A16 and W4A4 run "
+        "on BF16 and FP16 tensor cores, but for W4A4 of many rows on 10.x with cuBLASLt. Its "
+        "rounding and its speed were not measured",
         name));
   return all;
 }

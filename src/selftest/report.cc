@@ -121,7 +121,7 @@ std::string to_text(const SelftestReport& r) {
   out += machine_text(r);
   Lines lines;
   for (const SelftestPlan& p : r.plans) lines.push_back({p.device, p.product, p.kernel});
-  out += "\nKernels that products take:\n" + aligned(lines);
+  out += "\nKernels of GEMMs:\n" + aligned(lines);
   out += checks_text(r);
   if (!r.fp4_instruction.empty()) out += "\nThe FP4 instruction:\n";
   for (const std::string& sentence : r.fp4_instruction) out += fmt::format("  {}\n", sentence);

@@ -82,7 +82,7 @@ std::vector<std::string> kernels_not_tried(const std::vector<Subject>& subjects,
         });
     if (!left.empty())
       all.push_back(fmt::format(
-          "{}: {} kernels that none of the products here can take, or that this build lacks: {}",
+          "{}: {} kernels that no GEMM of this selftest can use, or that this build lacks: {}",
           s.name, left.size(), fmt::join(left, ", ")));
   }
   return all;

@@ -159,9 +159,8 @@ TEST_F(CublasLt, AProductThatItDoesNotHaveIsRefusedWithItsVersion) {
     multiply(product_of(w, x, sums, work, 32, 3, 64));
     FAIL();
   } catch (const UnsupportedError& e) {
-    EXPECT_THAT(
-        e.what(),
-        HasSubstr("cuBLASLt 130000 has no product of NVFP4 [3, 64] by [32, 64] on this GPU"));
+    EXPECT_THAT(e.what(),
+                HasSubstr("cuBLASLt 130000 has no GEMM of NVFP4 [3, 64] by [32, 64] on this GPU"));
   }
   EXPECT_EQ(fake_->products, 0);
   EXPECT_EQ(fake_->alive, 0);

@@ -202,7 +202,7 @@ TEST(GemmPlan, PrintsWhatItDoes) {
   text << plan;
   EXPECT_EQ(text.str(),
             "W4A16 every_group [8, 32] x [2, 32, 32], x bf16, out bf16, batch-invariant on cpu: "
-            "reference_w4a16, workspace 0 bytes; weights straight from their panels");
+            "reference_w4a16, workspace 0 bytes; weights read from their panels");
   EXPECT_EQ(to_string(GemmPlan()), "no plan");
   EXPECT_THROW(GemmPlan().kernel(), ValueError);
 }
@@ -214,8 +214,9 @@ TEST(GemmPlan, NamesWhatIsWrong) {
   };
   EXPECT_TRUE(contains(rule({.m = -1}), "plan_gemm: m = -1, must be in 0 … "));
   EXPECT_TRUE(contains(rule({.m = 1, .x = static_cast<DType>(7)}), "x = 7, must be f32"));
-  EXPECT_TRUE(contains(rule({.m = 1, .kernel = "reference_w4a4"}),
-                       "kernel = 'reference_w4a4' does other products, must be 'reference_w4a16'"));
+  EXPECT_TRUE(
+      contains(rule({.m = 1, .kernel = "reference_w4a4"}),
+               "kernel = 'reference_w4a4' has another arithmetic, must be 'reference_w4a16'"));
   EXPECT_TRUE(contains(rule({.m = 1, .kernel = "abacus"}), "must be one of"));
   EXPECT_TRUE(contains(rule({.m = 7, .form = GemmForm::routed, .top_k = 2}),
                        "m = 7, must be a multiple of top_k = 2"));

@@ -149,7 +149,7 @@ TEST_F(GemmErrors, TheCpuHasNothingToTune) {
   EXPECT_THROW(plan_gemm(d), UnsupportedError);
   EXPECT_THROW(tune_gemm(d, {}), UnsupportedError);
   EXPECT_EQ(message([&] { plan_gemm(d); }),
-            "plan_gemm: device = cpu, must be a GPU to be tuned: there is one kernel for a product "
+            "plan_gemm: device = cpu, must be a GPU to be tuned: there is one kernel for a GEMM "
             "on cpu");
   GemmDescription named = d;
   named.kernel = "reference_w4a4";
@@ -178,7 +178,7 @@ TEST_F(GemmErrors, Groups) {
   EXPECT_THROW(run({1, 3}, {.bias = bias}), ShapeError);
   EXPECT_THROW(test::product_into(x.view(), PackedWeights(), out.span(), {}, GemmForm::grouped),
                ShapeError);
-  EXPECT_THROW(test::product(x.view(), two), ShapeError) << "a dense product has one group";
+  EXPECT_THROW(test::product(x.view(), two), ShapeError) << "a dense GEMM has one group";
 }
 
 TEST_F(GemmErrors, StartsOfGroups) {

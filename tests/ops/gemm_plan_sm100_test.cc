@@ -70,10 +70,10 @@ TEST_F(GemmPlanSm100, WhatItDoesNotMultiplyOthersDo) {
     const char* reason;
   } kCases[] = {
       {[](KernelProblem& q) { q.quantized_x = false; }, "are for NVFP4 by NVFP4 (W4A4)"},
-      {[](KernelProblem& q) { q.grouped = true; }, "are for products whose rows the host knows"},
-      {[](KernelProblem& q) { q.routed = true; }, "are for products whose rows the host knows"},
-      {[](KernelProblem& q) { q.swiglu = true; }, "are for products without SwiGLU"},
-      {[](KernelProblem& q) { q.batch_invariant = true; }, "do not promise that a row"},
+      {[](KernelProblem& q) { q.grouped = true; }, "are for dense GEMMs"},
+      {[](KernelProblem& q) { q.routed = true; }, "are for dense GEMMs"},
+      {[](KernelProblem& q) { q.swiglu = true; }, "are for GEMMs without SwiGLU"},
+      {[](KernelProblem& q) { q.batch_invariant = true; }, "are not batch-invariant"},
       {[](KernelProblem& q) { q.k = 7184; }, "are for K that is a multiple of 32, not 7184"},
       {[](KernelProblem& q) { q.n = 4104; }, "are for N that is a multiple of 16, not 4104"},
   };

@@ -89,7 +89,7 @@ TEST(GemmPlan, AKernelThatCannotDoTheProblemIsRefusedWithTheRule) {
   EXPECT_EQ(refusal(p, {64, 128, 1}), "");
   EXPECT_THAT(refusal(p, {24, 128, 1}), HasSubstr("does not exist on sm90"));
   EXPECT_THAT(refusal(p, {64, 128, 1, -1}), HasSubstr("_dependents = -1 must not be negative"));
-  EXPECT_THAT(refusal(p, {1, 128, 1}), HasSubstr("is for products with a routing only"));
+  EXPECT_THAT(refusal(p, {1, 128, 1}), HasSubstr("is for routed GEMMs only"));
   EXPECT_THAT(refusal(with([](auto& q) { q.k = 80; }), {2, 32, 1}),
               HasSubstr("is for K that is a multiple of 64, not 80"));
   EXPECT_THAT(refusal(with([](auto& q) { q.swiglu = true; }), {8, 16, 1}),
@@ -97,7 +97,7 @@ TEST(GemmPlan, AKernelThatCannotDoTheProblemIsRefusedWithTheRule) {
   EXPECT_THAT(refusal(with([](auto& q) { q.batch_invariant = true; }), {64, 128, 2}),
               HasSubstr("is not batch-invariant"));
   EXPECT_THAT(refusal(with([](auto& q) { q.routed = true; }), {64, 128, 1}),
-              HasSubstr("is not for a routing"));
+              HasSubstr("is not for routed GEMMs"));
   EXPECT_THAT(refusal(p, {16, 64, 2, 0, kAllStages, 40}), HasSubstr("stream-K needs whole stages"));
 }
 

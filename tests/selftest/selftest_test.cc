@@ -260,8 +260,8 @@ TEST(Selftest, SaysWhatItDoesNotProve) {
     return all;
   };
   for (const char* blackwell : {"sm_100", "sm_103", "sm_120", "sm_121"})
-    EXPECT_THAT(said_of(blackwell), AllOf(HasSubstr("cuda:3: FP4 products of the tensor cores"),
-                                          HasSubstr("only compiled")));
+    EXPECT_THAT(said_of(blackwell),
+                AllOf(HasSubstr("cuda:3: the FP4 instruction"), HasSubstr("only compiled")));
   EXPECT_THAT(said_of("sm_89"), AllOf(Not(HasSubstr("FP4")), HasSubstr("only compiled")));
   EXPECT_THAT(said_of("sm_90"), Not(HasSubstr("cuda:3")));
   EXPECT_THAT(said_of("sm_75", false), HasSubstr("cuda:3: not tested, no machine code"));

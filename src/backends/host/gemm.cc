@@ -143,10 +143,11 @@ void plan(GemmPlan::Impl& plan) {
   const Arithmetic arithmetic = arithmetic_of(*chosen->backend, d);
   chosen->kernels = arithmetic.kernels;
   require<UnsupportedError>(chosen->kernels->direct.run != nullptr,
-                            "plan_gemm: backend '{}' has no such kernels", chosen->backend->name);
+                            "plan_gemm: backend '{}' has no kernels for this GEMM",
+                            chosen->backend->name);
   plan.kernel = std::string(chosen->backend->name) + arithmetic.suffix;
   require<ValueError>(d.kernel.empty() || d.kernel == plan.kernel,
-                      "plan_gemm: kernel = '{}' does other products, must be '{}'", d.kernel,
+                      "plan_gemm: kernel = '{}' has another arithmetic, must be '{}'", d.kernel,
                       plan.kernel);
   const GemmTiling t =
       choose_gemm_tiling(*chosen->kernels, d.m, d.n, d.k / kBlock, threads(), d.batch_invariant);
@@ -158,11 +159,11 @@ void plan(GemmPlan::Impl& plan) {
 
 std::string describe(const GemmPlan::Impl& plan) {
   const GemmKernels& kernels = *static_cast<const Chosen*>(plan.chosen.get())->kernels;
-  if (kernels.tile.run == nullptr) return "weights straight from their panels";
+  if (kernels.tile.run == nullptr) return "weights read from their panels";
   if (kernels.direct.differs && plan.description.batch_invariant)
-    return "weights decoded once for many rows";
+    return "weights dequantized once for many rows";
   return fmt::format(
-      "weights straight from their panels for up to {} rows of a group, decoded "
+      "weights read from their panels for up to {} rows of a group, dequantized "
       "once for more",
       kernels.direct.most_rows);
 }

@@ -77,14 +77,14 @@ inline constexpr NameRule kModules[] = {
      "modulation.projection_in modulation.projection_out"},  // FocalNet's blocks
     {"modulation", kModulationReason, Where::last,
      "*modulation* *modulation*.* adaLN* adaLN*.* img_mod txt_mod img_mod.* txt_mod.*"},
-    {"embedding", "a table, not a matrix product", Where::last,
+    {"embedding", "a table, not the weight of a GEMM", Where::last,
      "wte wpe shared transformer.w embed_tokens embed_tokens_per_layer embed_positions embed_in "
      "tok_embeddings word_embeddings *position_embeddings position_embedding embeddings embedding "
      "*token_embedding *token_type_embeddings* pos_embed query_embed level_embed "
      "relative_attention_bias rel_pos_emb pos_emb segment_emb freq_emb *_token *_tokens "
      "query_feat queries_features codebook",
      false},
-    {"embedding", "a table, not a matrix product", Where::whole, "query", false},
+    {"embedding", "a table, not the weight of a GEMM", Where::whole, "query", false},
     {"head", kHeadReason, Where::last, "class_embed *_class_embed predict_*"},
     {"head", kHeadReason, Where::any, "class_embed bbox_embed *_class_embed *_bbox_embed"},
     {"embedding", kInputReason, Where::last3, "*embed*"},

@@ -105,7 +105,7 @@ const Architecture& find_architecture(const Capability& capability,
     names += a->name;
   }
   throw UnsupportedError(
-      fmt::format("gemm: the GPU is sm_{}{}, products with fragments_64x64 weights run on {} only",
+      fmt::format("gemm: the GPU is sm_{}{}, GEMMs with fragments_64x64 weights run on {} only",
                   capability.major, capability.minor, names));
 }
 

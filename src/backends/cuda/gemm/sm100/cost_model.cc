@@ -8,10 +8,9 @@ namespace nvfp4::cuda::sm100 {
 
 std::string why_not(const KernelProblem& p) {
   if (!p.quantized_x) return "are for NVFP4 by NVFP4 (W4A4)";
-  if (p.grouped || p.routed)
-    return "are for products whose rows the host knows, not for grouped and routed ones";
-  if (p.swiglu) return "are for products without SwiGLU";
-  if (p.batch_invariant) return "do not promise that a row has the same sums beside other rows";
+  if (p.grouped || p.routed) return "are for dense GEMMs, not for grouped and routed ones";
+  if (p.swiglu) return "are for GEMMs without SwiGLU";
+  if (p.batch_invariant) return "are not batch-invariant";
   if (p.k % 32 != 0) return fmt::format("are for K that is a multiple of 32, not {}", p.k);
   if (p.n % 16 != 0) return fmt::format("are for N that is a multiple of 16, not {}", p.n);
   return "";

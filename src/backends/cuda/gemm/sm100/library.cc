@@ -120,7 +120,7 @@ class Matmul {
                                     preference.get(), 1, &found, &count);
     require<UnsupportedError>(
         status != kNotSupported && (status != kSuccess || (count > 0 && found.state == kSuccess)),
-        "gemm: cuBLASLt {} has no product of NVFP4 [{}, {}] by [{}, {}] on this GPU; "
+        "gemm: cuBLASLt {} has no GEMM of NVFP4 [{}, {}] by [{}, {}] on this GPU; "
         "NVFP4_GEMM_ARCHITECTURE=sm80 takes other kernels",
         f_.version(), p.m, p.k, p.n, p.k);
     check(status, "heuristic");
@@ -133,7 +133,7 @@ class Matmul {
     check(f_.multiply(handle, product_.get(), factors, p.w, a_.get(), p.x, b_.get(), factors + 1,
                       p.out, d_.get(), p.out, d_.get(), &algorithm, p.workspace, p.workspace_bytes,
                       p.stream),
-          "product");
+          "GEMM");
   }
 
  private:

@@ -18,7 +18,7 @@ std::string why_none(const KernelProblem& p) {
 std::string why_impossible(const KernelProblem& p, const KernelConfig& t) {
   if (std::string reason = why_none(p); !reason.empty()) return reason;
   if (p.routed != is_routed(t))
-    return p.routed ? "is not for a routing" : "is for products with a routing only";
+    return p.routed ? "is not for routed GEMMs" : "is for routed GEMMs only";
   if (p.batch_invariant && !is_batch_invariant(t))
     return "is not batch-invariant: its order of summation depends on the number of rows";
   if (t.split_k > 1 && sm80::tile_count(p, t) > sm80::kMostSplitTiles)

@@ -30,7 +30,7 @@ std::int64_t tile_count(const KernelProblem& p, const KernelConfig& t) {
 
 std::string why_impossible(const KernelProblem& p, const KernelConfig& t) {
   if (p.routed != is_routed(t))
-    return p.routed ? "is not for a routing" : "is for products with a routing only";
+    return p.routed ? "is not for routed GEMMs" : "is for routed GEMMs only";
   if (p.swiglu && t.n < 32) return "is not for SwiGLU: it needs tiles of n = 32 and more";
   if (p.batch_invariant && !is_batch_invariant(t))
     return "is not batch-invariant: its order of summation depends on the number of rows";

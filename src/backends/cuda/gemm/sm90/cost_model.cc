@@ -176,7 +176,7 @@ std::string why_impossible(const KernelProblem& p, const KernelConfig& t) {
     return "is not batch-invariant: its order of summation depends on the number of rows";
   }
   if (p.routed != is_routed(t))
-    return p.routed ? "is not for a routing" : "is for products with a routing only";
+    return p.routed ? "is not for routed GEMMs" : "is for routed GEMMs only";
   if (p.routed) return fmt::format("is for K of at most {}, not {}", kMostRoutedDepth, p.k);
   if (p.swiglu && t.n < 32) return "is not for SwiGLU: it needs tiles of n = 32 and more";
   if (t.m == kPerWarpXM && p.k % kTileCols != 0)
