@@ -139,27 +139,6 @@ TEST(Convert, AWeightThatThePlainDtypeCannotHoldIsAnError) {
   }
 }
 
-TEST(Convert, EmptyMxfp4IsRefusedByName) {
-  const std::vector<std::vector<std::int64_t>> shapes = {
-      {0, 4, 1, 16}, {2, 0, 1, 16}, {2, 4, 0, 16}};
-  for (const auto& shape : shapes) {
-    const TempDir dir;
-    const std::string name = "model.layers.0.mlp.experts.gate_up_proj";
-    std::vector<TestTensor> tensors = {random_tensor("model.norm.weight", {64})};
-    append(tensors, mxfp4_weight(name + "_blocks", name + "_scales", shape,
-                                 {shape[0], shape[1], shape[2]}, 120, 125));
-    write_model(dir / "a", {tensors}, kLlamaConfig);
-    for (const std::string to : {"bf16", "modelopt"})
-      expect_error<FormatError>([&] { convert(dir / "a", dir / "b", to); },
-                                {name + "_blocks", "must have 32 n columns and not be empty"});
-    expect_error<FormatError>([&] { quantize_checkpoint(quantize_options(dir / "a", dir / "b")); },
-                              {name + "_blocks"});
-    VerifyOptions verify;
-    verify.path = dir / "a";
-    EXPECT_TRUE(verify_checkpoint(verify).broken());
-  }
-}
-
 /// Weights of the converted model against what its input stands for: zero, but for `clamped`.
 void expect_lossless(const fs::path& a, const fs::path& b) {
   const CompareReport report = compare_checkpoints(a, b);
@@ -400,37 +379,6 @@ TEST(Convert, Fp8BesideFourBitWeightsIsNeverRoundedToThem) {
   }
 }
 
-TEST(Convert, NamesWhatCannotBeConverted) {
-  const TempDir dir;
-  write_quantized(dir / "a", "modelopt", Scheme::nvfp4);
-  const std::string q = "model.layers.0.self_attn.q_proj";
-  const auto broken = [&](const std::function<void(LoadedFolder&)>& change) {
-    LoadedFolder model(dir / "a");
-    change(model);
-    fs::remove_all(dir / "bad");
-    model.write(dir / "bad");
-    convert(dir / "bad", dir / "out", "compressed-tensors");
-  };
-  expect_error<ValueError>([&] { broken([&](LoadedFolder& f) { f.remove(q + ".input_scale"); }); },
-                           {q + ".weight", "no input scale", "repair"});
-  expect_error<FormatError>(
-      [&] { broken([&](LoadedFolder& f) { f.set_scalar(q + ".weight_scale_2", 0); }); },
-      {"global-scale-invalid", q + ".weight_scale_2"});
-  expect_error<FormatError>(
-      [&] { broken([&](LoadedFolder& f) { f.remove(q + ".weight_scale"); }); },
-      {q + ".weight", "weight_scale"});
-  EXPECT_FALSE(fs::exists(dir / "out")) << "nothing was begun";
-  expect_error<ValueError>([&] { convert(dir / "a", dir / "out", "gptq"); }, {"gptq", "modelopt"});
-  write_tiny_llama(dir / "plain");
-  expect_error<UnsupportedError>([&] { convert(dir / "plain", dir / "out", "modelopt"); },
-                                 {"no quantized weight", "nvfp4 quantize"});
-  PackedWeight nan = mxfp4_matrix("w2", 4, 64, 110, 110);
-  nan.tensors[1].bytes[5] = std::byte{255};
-  write_model(dir / "nan", {nan.tensors}, kLlamaConfig);
-  expect_error<FormatError>([&] { convert(dir / "nan", dir / "out", "modelopt"); },
-                            {"scale-nan", "w2.scale"});
-}
-
 TEST(Convert, TreatsItsOutputAsQuantizeDoes) {
   const TempDir dir;
   write_quantized(dir / "a", "modelopt", Scheme::nvfp4);
@@ -455,26 +403,6 @@ TEST(Convert, TreatsItsOutputAsQuantizeDoes) {
   expect_error<ValueError>([&] { convert_checkpoint(options); }, {"other options"});
   options.output = options.input / "inside";
   expect_error<ValueError>([&] { convert_checkpoint(options); }, {"inside"});
-}
-
-TEST(Convert, RefusesAGlobalScaleForEachRow) {
-  const TempDir dir;
-  write_quantized(dir / "a", "modelopt", Scheme::nvfp4);
-  LoadedFolder model(dir / "a");
-  const std::string name = "model.layers.0.self_attn.o_proj.weight_scale_2";
-  TestTensor& global = model.at(name);
-  const std::int64_t rows = model.at("model.layers.0.self_attn.o_proj.weight").spec.shape[0];
-  const std::vector<std::byte> one = global.bytes;
-  for (std::int64_t i = 1; i < rows; ++i)
-    global.bytes.insert(global.bytes.end(), one.begin(), one.end());
-  global.spec.shape = {rows};
-  model.write(dir / "rows");
-  const std::string found = findings_of(dir / "rows");
-  EXPECT_TRUE(found.starts_with("wrong-shape: ")) << found;
-  EXPECT_NE(found.find(name + "': 64 global scales, one for each row"), found.npos) << found;
-  expect_error<UnsupportedError>([&] { convert(dir / "rows", dir / "b", "modelopt"); },
-                                 {name, "one for each row"});
-  EXPECT_FALSE(fs::exists(dir / "b")) << "nothing is written";
 }
 
 }  // namespace nvfp4::checkpoint_convert_test

@@ -91,6 +91,9 @@ class FuzzedFolder : public testing::TestWithParam<const char*> {
               options.overwrite = true;
               quantize_checkpoint(options);
             },
+            [this] {
+              EXPECT_NO_THROW(verify_checkpoint({model(), {}, "", {}}));
+            },
             [this] { inspect_checkpoint({.path = model(), .tensor = {}, .progress = {}}); },
             [this] { compare_checkpoints(model(), model()); },
             [this] { load_linear(Checkpoint(model()), "model.layers.0.self_attn.q_proj"); }};

@@ -1,4 +1,5 @@
 // What an output cannot carry is an error, or at least said.
+#include "checkpoint/case_table.h"
 #include "checkpoint/checkpoints.h"
 
 namespace nvfp4::lost_test {
@@ -23,15 +24,6 @@ void write_mixed(const fs::path& folder, const PackedWeight& more,
   LoadedFolder model(folder / "nvfp4");
   append(model.shards.begin()->second, more);
   model.write(folder / "mixed");
-}
-
-TEST(Lost, BlocksThatNoDeclarationNamesAreAnError) {
-  const TempDir dir;
-  write_mixed(dir.path(), fp8_weight(kZ, 128, 192, ".weight_scale", {2, 3}, 64, 64),
-              "compressed-tensors");
-  for (const std::string to : {"compressed-tensors", "modelopt", "comfyui"})
-    expect_error<UnsupportedError>([&] { convert(dir / "mixed", dir / "out", to); },
-                                   {kZ + ".weight", "FP8, which " + to + " cannot hold"});
 }
 
 TEST(Lost, TheTypeOfTheCacheIsSaidWhereNoConfigurationCan) {
@@ -155,6 +147,78 @@ TEST(Lost, RepairLeavesFp8AsItIs) {
   EXPECT_EQ(out.at(kZ + ".weight").bytes, fp8.tensors[0].bytes);
   EXPECT_EQ(out.at(kA + ".weight_packed").bytes,
             LoadedModel(dir / "nvfp4").at(kA + ".weight_packed").bytes);
+}
+
+TEST(Lost, Fp8StaysUnlessTheFormatCannotHoldIt) {
+  const table::Model mixed("mixed");
+  ConvertOptions options;
+  options.input = mixed.path;
+  for (const bool dry_run : {true, false})
+    for (const bool decode : {false, true})
+      for (const std::string to : {"compressed-tensors", "comfyui"}) {
+        options.to = to;
+        options.output = mixed.dir / (to + (decode ? "-decoded" : ""));
+        options.allow.decode = decode;
+        options.dry_run = dry_run;
+        const bool stays = to != "comfyui";
+        if (!stays && !decode) {
+          expect_error<UnsupportedError>([&] { convert_checkpoint(options); },
+                                         {"model.layers.0.self_attn.k_proj.weight", "FP8",
+                                          "comfyui cannot hold", "--allow decode"});
+          EXPECT_FALSE(fs::exists(options.output));
+          continue;
+        }
+        const auto warnings = convert_checkpoint(options).warnings;
+        const auto about = std::ranges::find_if(warnings, [](const std::string& w) {
+          return w.starts_with("8 quantized weights become BF16, comfyui") &&
+                 w.ends_with("model.layers.0.self_attn.k_proj, ...");
+        });
+        EXPECT_EQ(about == warnings.end(), stays) << testing::PrintToString(warnings);
+      }
+}
+
+/// A scale that makes NaN of every weight under it is no NaN code.
+TEST(Lost, ScalesThatAreNaNAreNotCountedAsCodes) {
+  for (const char* scale : {"nan", "inf"})
+    for (const bool codes : {false, true}) {
+      SCOPED_TRACE(scale);
+      const table::Model model(
+          "empty", fmt::format("fp8 m 128x128 .weight_scale_inv 1x1 128x128; byte m.weight 20 00; "
+                               "f32 m.weight_scale_inv {}{}",
+                               scale, codes ? "; byte m.weight 0 FF; byte m.weight 500 FF" : ""));
+      auto quantize = quantize_options(model.path, model.dir / "out");
+      quantize.allow.broken_scales = true;
+      if (scale == std::string("nan"))
+        expect_error<FormatError>([&] { quantize_checkpoint(quantize); },
+                                  {codes ? "code-nan" : "scale-nan", "must be finite"});
+      quantize.ignore = {"*"};
+      for (const bool decodes : {false, true}) {
+        fs::remove_all(model.dir / "out");
+        const QuantizeReport report = decodes ? convert(model.path, model.dir / "out", "bf16", true)
+                                              : quantize_checkpoint(quantize);
+        EXPECT_TRUE(says(report.warnings, "scale-nan"));
+        EXPECT_EQ(says(report.warnings, "code-nan"), codes);
+        EXPECT_EQ(says(report.warnings, "2 codes are NaN"), codes);
+      }
+    }
+}
+
+/// Where nobody speaks of scales, the codes are the values.
+TEST(Lost, Fp8WithoutScalesIsItsValues) {
+  const table::Model model("empty",
+                           "fp8 a 128x128 .weight_scale 1x1 128x128; rm a.weight_scale; "
+                           "fp8 b 128x128 .weight_scale 1x1 128x128; rm b.weight_scale");
+  convert(model.path, model.dir / "bf16", "bf16");
+  const LoadedModel in(model.path), bf16(model.dir / "bf16");
+  for (const auto& [name, tensor] : in.tensors) {
+    std::vector<float> values;
+    for (const std::byte code : tensor.bytes)
+      values.push_back(E4M3{std::to_integer<std::uint8_t>(code)}.to_float());
+    EXPECT_EQ(bf16.at(name).bytes, encode(values, DType::bf16)) << name;
+  }
+  quantize_checkpoint(quantize_options(model.path, model.dir / "q"));
+  quantize_checkpoint(quantize_options(model.dir / "bf16", model.dir / "q of bf16"));
+  expect_same_tensors(model.dir / "q", model.dir / "q of bf16");
 }
 
 }  // namespace nvfp4::lost_test

@@ -1,7 +1,7 @@
 #include "checkpoint/compare/shared_work.h"
 
+#include "checkpoint/case_table.h"
 #include "checkpoint/checkpoints.h"
-#include "checkpoint/faults.h"
 
 namespace nvfp4::shared_work_test {
 
@@ -86,17 +86,17 @@ TEST_F(SharedWorkTest, RanksThatCannotBe) {
 
 /// With every fault that verify knows: what ranks say of it together is what one process says.
 TEST(SharedVerify, RanksFindWhatOneProcessFinds) {
-  for (const auto& [code, plant] : faults::plants()) {
-    SCOPED_TRACE(code);
-    const TempDir dir;
-    faults::Bed bed{dir / "source", dir / "output", {}};
-    write_tiny_llama(bed.source);
-    quantize_checkpoint(quantize_options(bed.source, bed.output));
-    bed.options.path = bed.output;
-    plant(bed);
-    const std::string whole = to_json(verify_checkpoint(bed.options));
+  for (const table::Row& row : table::rows_of("verify.txt")) {
+    if (table::Expected(row.column(3)).words.at(0) != row.name) continue;
+    SCOPED_TRACE(row.name);
+    const table::Model model(row.column(0), row.column(1));
+    VerifyOptions options;
+    options.path = model.path;
+    if (row.column(2) == "source") options.source = model.source;
+    options.loader = table::Expected(row.column(2)).value("loader").value_or("");
+    const std::string whole = to_json(verify_checkpoint(options));
     for (const int rank : {1, 2, 0}) {
-      const auto shared = verify_share(bed.options, {rank, 3, dir / "parts"});
+      const auto shared = verify_share(options, {rank, 3, model.dir / "parts"});
       EXPECT_EQ(shared.report.has_value(), rank == 0);
       if (shared.report) {
         EXPECT_EQ(to_json(*shared.report), whole);

@@ -128,55 +128,6 @@ TEST_F(VerifyWhole, OneShardOfTwoIsAnErrorAsItIsForQuantize) {
                         {"1 of 2 shards are there"});
 }
 
-TEST_F(VerifyWhole, ALayerThatTheConfigurationCountsIsMissing) {
-  write_tiny_llama(dir_ / "in");
-  quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "out"));
-  Bed bed{dir_ / "in", dir_ / "out", {}};
-  const auto found = [&](Json layers) {
-    bed.edit([&](LoadedFolder& f) { f.config["num_hidden_layers"] = std::move(layers); });
-    const VerifyReport report = verify(bed.output);
-    EXPECT_LE(times(report, "missing-layers"), 1);
-    return report.broken();
-  };
-  EXPECT_FALSE(found(2));
-  EXPECT_FALSE(found(1)) << "a layer of multi-token prediction";
-  EXPECT_FALSE(found(0));
-  EXPECT_FALSE(found("two"));
-  EXPECT_TRUE(found(3));
-  EXPECT_TRUE(found(std::int64_t{1} << 62));
-  bed.edit([](LoadedFolder& f) { f.remove_module("model.layers.0"); });
-  EXPECT_TRUE(found(2)) << "the first one";
-  EXPECT_NE(text_of(verify(bed.output)).find("layers.0 has none"), std::string::npos);
-  EXPECT_FALSE(found(1)) << "only layers of multi-token prediction: a part of a model";
-}
-
-/// Layers that differ in kind, towers with counts of their own, layers beyond the count.
-TEST_F(VerifyWhole, LayersMayDiffer) {
-  std::vector<TestTensor> tensors;
-  const auto add = [&](const std::string& module) {
-    tensors.push_back(random_tensor(module + ".weight", {64, 64}));
-  };
-  const auto add_mlp = [&](const std::string& parent) {
-    for (const char* part : {"gate_proj", "up_proj", "down_proj"}) add(parent + "." + part);
-  };
-  const std::string p = "model.language_model.layers.";
-  add_mlp(p + "0.mlp");  // dense
-  for (const char* expert : {"0", "1"}) {
-    add_mlp(p + "1.mlp.experts." + expert);
-    add_mlp(p + "3.mlp.experts." + expert);
-  }
-  for (const char* part : {"q_proj", "k_proj", "v_proj", "o_proj"}) add(p + "0.self_attn." + part);
-  for (const char* part : {"q_proj", "o_proj"}) add(p + "1.self_attn." + part);    // shares k and v
-  for (const char* part : {"qkv_proj", "o_proj"}) add(p + "3.self_attn." + part);  // fused
-  for (const char* part : {"in_proj", "out_proj"}) add(p + "2.mixer." + part);
-  for (const char* part : {"up_proj", "down_proj"}) add(p + "2.mixer." + part);  // no gate
-  add("model.vision_tower.layers.0.self_attn.q_proj");
-  add("model.vision_tower.layers.5.mlp.up_proj");
-  write_model(dir_ / "in", {std::move(tensors)},
-              R"({"model_type": "x", "text_config": {"num_hidden_layers": 3}})");
-  EXPECT_EQ(codes_of(verify(dir_ / "in")), std::set<std::string>{"not-quantized"});
-}
-
 TEST_F(VerifyWhole, ALinearLayerThatOthersHaveIsMissing) {
   write_experts(dir_ / "in");
   quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "out"));
@@ -227,45 +178,6 @@ TEST_F(VerifyWhole, AnExpertIsMissing) {
     f.config["n_routed_experts"] = last + 2;
   });
   EXPECT_EQ(times(verify(dir_ / "out"), "missing-expert"), 0);
-}
-
-TEST_F(VerifyWhole, ASourceHidesNoFinding) {
-  const std::string shard = "model-00002-of-00003.safetensors",
-                    index = "model.safetensors.index.json";
-  write_tiny_llama(dir_ / "in");
-  const std::vector<std::function<void(Bed&)>> faults = {
-      [&](Bed& b) { fs::remove(b.output / shard); },
-      [&](Bed& b) { fs::resize_file(b.output / shard, fs::file_size(b.output / shard) - 1); },
-      [&](Bed& b) { write_text(b.output / shard, ""); },
-      [&](Bed& b) { write_text(b.output / index, "{"); },
-      [&](Bed& b) { write_text(b.output / "config.json", "{"); },
-      plants().at("index-missing-tensor"),
-      plants().at("missing-shard"),
-      plants().at("missing-scale"),
-      plants().at("interrupted"),
-  };
-  for (std::size_t i = 0; i < faults.size(); ++i) {
-    auto options = quantize_options(dir_ / "in", dir_ / "out");
-    std::filesystem::remove_all(options.output);
-    std::filesystem::remove_all(options.output);
-    quantize_checkpoint(options);
-    Bed bed{dir_ / "in", dir_ / "out", {}};
-    faults[i](bed);
-    bed.options.path = bed.output;
-    const VerifyReport without = verify_checkpoint(bed.options);
-    bed.compare();
-    const VerifyReport with = verify_checkpoint(bed.options);
-    EXPECT_TRUE(with.broken()) << i;
-    if (i == faults.size() - 1) {
-      EXPECT_TRUE(codes_of(with).contains("not-compared")) << "what is not there yet";
-    }
-    for (const std::string& code : codes_of(without))
-      EXPECT_TRUE(codes_of(with).contains(code)) << i << ' ' << code;
-    EXPECT_EQ(nlohmann::json::parse(to_json(with)).at("broken"), true);
-    EXPECT_FALSE(codes_of(with).contains("index-total-size")) << "of files that are not there";
-    bed.options.source = dir_ / "nowhere";
-    expect_error<IoError>([&] { verify_checkpoint(bed.options); }, {"nowhere"});
-  }
 }
 
 }  // namespace nvfp4::verify_whole_test
