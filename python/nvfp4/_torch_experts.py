@@ -22,20 +22,14 @@ class Stack:
 ROUTED_ROWS = 32
 
 
-def forward(x, ids, gate_up, down, experts, mode, gate, some_elsewhere=False):
+def forward(x, ids, gate_up, down, experts, mode, gate):
     """y [T, top_k, H] of x [T, H] and the experts ids [T, top_k] of each token.
 
     mode  how inputs become NVFP4 (nvfp4._torch_layers)
     gate  [.., 2·I] -> [.., I]: what stands between the two products
-    some_elsewhere  ids outside of [0, experts), where experts lie on several devices: zeros
     """
     few = ids.numel() <= ROUTED_ROWS and x.is_cuda and not torch.is_grad_enabled()
-    if not few:
-        return by_expert(x, ids, gate_up, down, experts, mode, gate)
-    if not some_elsewhere:
-        return by_row(x, ids, gate_up, down, experts, mode, gate)
-    there = ((ids >= 0) & (ids < experts)).unsqueeze(-1)
-    return by_row(x, ids.clamp(0, experts - 1), gate_up, down, experts, mode, gate) * there
+    return (by_row if few else by_expert)(x, ids, gate_up, down, experts, mode, gate)
 
 
 def _of(scales, ids):

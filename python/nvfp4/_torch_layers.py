@@ -43,24 +43,25 @@ def reserve_workspace(device, cols):
         _WORKSPACES[device] = torch.zeros(size, dtype=torch.uint8, device=device)
 
 
-def _workspace(plan, x):
-    size = plan.workspace_bytes
+def workspace(size, device):
+    """Returns `size` bytes of zeros that a GEMM leaves zero, or None for none."""
     if not size:
         return None
-    held = _WORKSPACES.get(x.device)
+    held = _WORKSPACES.get(device)
     if held is None or size > held.numel():
-        return torch.zeros(size, dtype=torch.uint8, device=x.device)
+        return torch.zeros(size, dtype=torch.uint8, device=device)
     return held
 
 
-def pack_bytes(parts, groups=1):
-    """The bytes of packed weights: parts (codes, scales, multiplier [1], name), one below the other in
-    each of `groups` groups. InvalidValueError names the part whose scales are invalid."""
+def pack_bytes(parts, groups=1, gate_up=None):
+    """Returns the bytes of packed weights: parts (codes, scales, multiplier [1], name), one below the other in
+    each of `groups` groups. With gate_up=0 a GEMM may end in SwiGLU. InvalidValueError names the part whose scales
+    are invalid."""
     weights = [QuantizedTensor(codes, scales.view(torch.uint8), multiplier,
                                (codes.shape[0], 2 * codes.shape[1]))
                for codes, scales, multiplier, _ in parts]
     try:
-        packed = _gemm.pack_weights(*weights, groups=groups)
+        packed = _gemm.pack_weights(*weights, groups=groups, gate_up=gate_up)
     except InvalidValueError as wrong:
         raise InvalidValueError(f"{', '.join(name for *_, name in parts[:3])}: {wrong}") from None
     reserve_workspace(parts[0][0].device, weights[0].cols)
@@ -80,7 +81,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_fork)
 
 
-def _follow_torch_threads():
+def follow_torch_threads():
     """Applies torch.set_num_threads and OMP_NUM_THREADS to the kernels, unless NVFP4_THREADS is set, and runs them
     on PyTorch's own threads: these spin while they wait for work, which would keep other threads from the CPUs."""
     global _threads
@@ -104,7 +105,7 @@ def _gomp_parallel():
         return 0
 
 
-def _check_mode(scale, mode):
+def check_mode(scale, mode):
     if mode not in (KEEP, MEASURE, MULTIPLY):
         raise InvalidValueError(f"input_mode = {mode}, must be {KEEP} (x as it is), {MEASURE} (quantized with a global "
                                 f"scale measured for each row) or {MULTIPLY} (quantized with input_scale)")
@@ -115,12 +116,17 @@ def _check_mode(scale, mode):
 def _input(x, scale, mode):
     """`x` [M, K] in the form that the GEMM takes."""
     if mode == KEEP:
-        return _bytes(x)
+        return as_array(x)
     scope = "vector" if mode == MEASURE or scale.numel() > 1 else "tensor"
     return quantize(x, "max", scope=scope, global_scale=None if mode == MEASURE else scale).view()
 
 
-def _bytes(x):
+def stream_of(x):
+    """Returns the handle of PyTorch's current stream on the device of x; 0 on the CPU."""
+    return torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else 0
+
+
+def as_array(x):
     """A contiguous tensor in the form that the extension module takes."""
     return None if x is None else _arrays.framework(x).view(x)[0]
 
@@ -157,9 +163,9 @@ def _weights_in(tensor, rows, cols, groups):
 
 
 def _multiply(x, weights, rows, scale, mode, groups=1, bias=None, row_ends=None, expert_ids=None):
-    _check_mode(scale, mode)
+    check_mode(scale, mode)
     if x.device.type == "cpu":
-        _follow_torch_threads()
+        follow_torch_threads()
     if weights.device != x.device:
         raise UnsupportedError(f"x is on {x.device}, and the weights are packed for {weights.device}")
     x = x.contiguous()
@@ -172,11 +178,10 @@ def _multiply(x, weights, rows, scale, mode, groups=1, bias=None, row_ends=None,
     if count:
         known = _weights_in(weights, rows, x.shape[-1], groups)
         plan = known.plan(count, x, form, mode != KEEP, top_k)
-        space = _workspace(plan, x)
-        stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else 0
-        _core.gemm(plan, _input(x, scale, mode), known.packed._weights, _bytes(out), 1.0, None,
-                   _bytes(None if bias is None else bias.float()), _bytes(row_ends), None,
-                   _bytes(space), stream, _bytes(expert_ids))
+        space = workspace(plan.workspace_bytes, x.device)
+        _core.gemm(plan, _input(x, scale, mode), known.packed._weights, as_array(out), 1.0, None,
+                   as_array(None if bias is None else bias.float()), as_array(row_ends), None,
+                   as_array(space), stream_of(x), as_array(expert_ids))
     return out
 
 

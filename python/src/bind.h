@@ -11,6 +11,7 @@ void bind_matrix(nanobind::module_& m);
 void bind_quantize(nanobind::module_& m);
 void bind_activation(nanobind::module_& m);
 void bind_gemm(nanobind::module_& m);
+void bind_moe(nanobind::module_& m);
 void bind_checkpoint(nanobind::module_& m);
 
 }  // namespace nvfp4::python

@@ -13,19 +13,13 @@
 
 #include "bind.h"
 #include "nvfp4/error.h"
+#include "packed.h"
 #include "quantized.h"
 
 namespace nvfp4::python {
 namespace {
 
 using namespace nb::literals;
-
-/// Packed weights in memory of the library or in an array of the caller, which is kept alive. Only
-/// packing writes to that memory. JAX arrays are read only and cannot be used.
-struct Packed {
-  std::optional<Input> memory;
-  PackedWeights weights;
-};
 
 std::optional<GateUp> gate_up_of(std::optional<int> interleave) {
   return interleave ? std::optional(GateUp{*interleave}) : std::nullopt;

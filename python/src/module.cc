@@ -9,5 +9,6 @@ NB_MODULE(_core, m) {
   bind_quantize(m);
   bind_activation(m);
   bind_gemm(m);
+  bind_moe(m);
   bind_checkpoint(m);
 }

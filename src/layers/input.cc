@@ -30,10 +30,13 @@ QuantizedActivation InputQuantizer::operator()(const char* op, Scheme scheme, co
 MatrixSpan Rows::get(DType dtype, std::int64_t rows, std::int64_t cols, Device device) {
   const std::int64_t bytes = rows * cols * dtype_size(dtype);
   if (bytes > bytes_) {
+    require<ShapeError>(placed_ == nullptr, "memory has {} bytes for some rows, must have {}",
+                        bytes_, bytes);
     data_ = Buffer(bytes, device);
     bytes_ = bytes;
   }
-  return {data_.data(), dtype, rows, cols, cols, device};
+  void* const data = placed_ == nullptr ? data_.data() : placed_;
+  return {data, dtype, rows, cols, cols, device};
 }
 
 std::span<std::byte> Rows::bytes(std::int64_t count, Device device) {
@@ -41,23 +44,33 @@ std::span<std::byte> Rows::bytes(std::int64_t count, Device device) {
   return {static_cast<std::byte*>(m.data), static_cast<std::size_t>(count)};
 }
 
+void Rows::place(std::byte* memory, std::int64_t bytes) {
+  placed_ = memory;
+  bytes_ = bytes;
+}
+
 QuantizedSpan QuantizedRows::get(std::int64_t rows, std::int64_t cols, GlobalScope scope,
                                  Device device) {
-  if (rows * cols > elements_) {
-    codes_ = Buffer(rows * cols / 2, device);
-    scales_ = Buffer(rows * cols / kBlock, device);
-    elements_ = rows * cols;
-  }
-  if (std::max<std::int64_t>(rows, 1) > rows_) {
-    global_ =
-        Buffer(std::max<std::int64_t>(rows, 1) * static_cast<std::int64_t>(sizeof(float)), device);
-    rows_ = std::max<std::int64_t>(rows, 1);
-  }
+  const auto part = [&](Rows& memory, std::int64_t bytes) {
+    return memory.bytes(bytes, device).data();
+  };
+  const std::int64_t globals =
+      std::max<std::int64_t>(rows, 1) * static_cast<std::int64_t>(sizeof(float));
   return {{.rows = rows, .cols = cols, .scope = scope},
-          static_cast<std::uint8_t*>(codes_.data()),
-          static_cast<std::uint8_t*>(scales_.data()),
-          static_cast<float*>(global_.data()),
+          reinterpret_cast<std::uint8_t*>(part(codes_, rows * cols / 2)),
+          reinterpret_cast<std::uint8_t*>(part(scales_, rows * cols / kBlock)),
+          reinterpret_cast<float*>(part(global_, globals)),
           device};
+}
+
+void QuantizedRows::place(Arena& arena, std::int64_t rows, std::int64_t elements) {
+  const auto part = [&](Rows& memory, std::int64_t bytes) {
+    bytes = ceil_div(bytes, 4) * 4;
+    memory.place(arena.take(bytes), bytes);
+  };
+  part(codes_, elements / 2);
+  part(scales_, elements / kBlock);
+  part(global_, std::max<std::int64_t>(rows, 1) * static_cast<std::int64_t>(sizeof(float)));
 }
 
 void require_tokens(const char* op, std::int64_t rows, std::int64_t max_tokens) {

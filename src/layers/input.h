@@ -28,16 +28,32 @@ struct InputQuantizer {
                                  Stream stream) const;
 };
 
+/// Memory of a caller, taken from its beginning. Without memory it counts what would be taken.
+struct Arena {
+  std::byte* memory = nullptr;
+  std::int64_t taken = 0;
+
+  std::byte* take(std::int64_t bytes) {
+    std::byte* const place = memory == nullptr ? nullptr : memory + taken;
+    taken += ceil_div(bytes, kAlignment) * kAlignment;
+    return place;
+  }
+  static constexpr std::int64_t kAlignment = 256;
+};
+
 /// Memory for a matrix that is reused from call to call.
 class Rows {
  public:
   /// Returns a matrix that is uninitialized or holds values of an earlier call. The device must
-  /// always be the same.
+  /// always be the same. Throws ShapeError if place() gave less memory.
   MatrixSpan get(DType dtype, std::int64_t rows, std::int64_t cols, Device device = {});
   std::span<std::byte> bytes(std::int64_t count, Device device);
+  /// Takes the memory of all later calls from the caller's instead of allocating it.
+  void place(std::byte* memory, std::int64_t bytes);
 
  private:
   Buffer data_;
+  std::byte* placed_ = nullptr;
   std::int64_t bytes_ = 0;
 };
 
@@ -45,10 +61,11 @@ class Rows {
 class QuantizedRows {
  public:
   QuantizedSpan get(std::int64_t rows, std::int64_t cols, GlobalScope scope, Device device = {});
+  /// Takes the memory for `elements` in up to `rows` rows from the caller's.
+  void place(Arena& arena, std::int64_t rows, std::int64_t elements);
 
  private:
-  Buffer codes_, scales_, global_;
-  std::int64_t elements_ = 0, rows_ = 0;
+  Rows codes_, scales_, global_;
 };
 
 /// Throws ShapeError if there is a limit and `rows` exceeds it.

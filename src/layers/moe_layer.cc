@@ -18,12 +18,6 @@ static_assert(sizeof(GlobalScale) == 2 * sizeof(float) && sizeof(std::int32_t) =
 
 constexpr const char* kOp = "Moe";
 
-/// Returns memory for `count` values of 4 bytes.
-template <class T>
-T* words(Rows& memory, std::int64_t count, Device device) {
-  return static_cast<T*>(memory.get(DType::f32, 1, count, device).data);
-}
-
 std::optional<GlobalScale> stored_scale(std::span<const ExpertWeights> list,
                                         std::optional<GlobalScale> stored) {
   for (const ExpertWeights& e : list)
@@ -67,27 +61,46 @@ MoeLayer::MoeLayer(const char* op, std::span<const ExpertWeights> routed,
   if (options.max_tokens > 0) reserve();
 }
 
+MoeLayer::MoeLayer(const char* op, PackedWeights gate_up, PackedWeights down,
+                   std::optional<GlobalScale> input_scale, std::vector<GlobalScale> down_scales,
+                   const MoeOptions& options)
+    : options_(options),
+      input_(options.activation, input_scale, options.activation_quantizer, options.backend) {
+  require_layer_device(op, device(), options.autotune);
+  require<ShapeError>(down.groups() == gate_up.groups() && down.rows() == gate_up.cols() &&
+                          2 * down.cols() == gate_up.rows(),
+                      "{}: down has shape [{}, {}, {}], must be [E, K, I] of gate_up [E, 2·I, K] = "
+                      "[{}, {}, {}]",
+                      op, down.groups(), down.rows(), down.cols(), gate_up.groups(), gate_up.rows(),
+                      gate_up.cols());
+  for (const PackedWeights* w : {&gate_up, &down}) require_on(op, "weights", w->device(), device());
+  require<UnsupportedError>(on_cpu() || down.groups() <= kMostExperts,
+                            "{}: {} experts, at most {} can be run on {}", op, down.groups(),
+                            kMostExperts, device_name(device()));
+  set_down_scales(routed_, std::move(down_scales), static_cast<std::size_t>(down.groups()));
+  routed_.fused = gate_up.shape().gate_up.has_value();
+  require<UnsupportedError>(
+      !routed_.fused || (backend().fuses_swiglu && (!w4a4() || quantizes_fused(routed_))),
+      "{}: gate_up is packed for SwiGLU, which this GEMM cannot compute", op);
+  routed_.gate_up = std::move(gate_up);
+  routed_.down = std::move(down);
+  work_.set_device(device());
+}
+
 MoeLayer::Experts MoeLayer::make_experts(const char* op, std::span<const ExpertWeights> list,
                                          std::int64_t k) const {
   std::vector<std::vector<WeightView>> gate_up, down;
+  std::vector<GlobalScale> scales;
   Experts experts;
   for (const ExpertWeights& e : list) {
     require_expert(op, e, k, list[0].gate.outputs());
     gate_up.push_back({e.gate, e.up});
     down.push_back({e.down});
-    if (e.down.input_scale) experts.down_scales.push_back(*e.down.input_scale);
+    if (e.down.input_scale) scales.push_back(*e.down.input_scale);
   }
-  if (options_.down_activation.kind() != ActivationScale::Kind::stored ||
-      experts.down_scales.size() != list.size())
-    experts.down_scales.clear();
-  if (!experts.down_scales.empty())
-    experts.down_scales_there = to_device(
-        MatrixView(experts.down_scales.data(), DType::f32, std::ssize(list), 2), device());
-  // A measured global scale needs all outputs of SwiGLU before the first one is quantized.
-  const InputQuantizer quantizer = down_quantizer(experts);
-  const bool given = quantizer.global || !experts.down_scales.empty();
+  set_down_scales(experts, std::move(scales), list.size());
   experts.fused = backend().fuses_swiglu && list[0].gate.outputs() % kBlock == 0 &&
-                  (!w4a4() || (quantizer.quantizer == Quantizer::max && given));
+                  (!w4a4() || quantizes_fused(experts));
   const auto pack = [&](const std::vector<std::vector<WeightView>>& groups,
                         std::optional<GateUp> order) {
     return pack_groups(op, groups, options_.weight_quantizer, options_.backend, device(), order);
@@ -97,64 +110,28 @@ MoeLayer::Experts MoeLayer::make_experts(const char* op, std::span<const ExpertW
   return experts;
 }
 
+void MoeLayer::set_down_scales(Experts& experts, std::vector<GlobalScale> scales,
+                               std::size_t count) const {
+  if (options_.down_activation.kind() != ActivationScale::Kind::stored || scales.size() != count)
+    return;
+  experts.down_scales = std::move(scales);
+  experts.down_scales_there = to_device(
+      MatrixView(experts.down_scales.data(), DType::f32, static_cast<std::int64_t>(count), 2),
+      device());
+}
+
+/// Reports whether the GEMM of gate and up may quantize its result. A measured global scale needs
+/// all outputs of SwiGLU before the first one is quantized.
+bool MoeLayer::quantizes_fused(const Experts& experts) const {
+  const InputQuantizer quantizer = down_quantizer(experts);
+  return quantizer.quantizer == Quantizer::max &&
+         (quantizer.global || !experts.down_scales.empty());
+}
+
 std::int64_t MoeLayer::weight_bytes() const {
   std::int64_t bytes = routed_.gate_up.bytes() + routed_.down.bytes();
   for (const Experts& s : shared_) bytes += s.gate_up.bytes() + s.down.bytes();
   return bytes;
-}
-
-/// Returns the number of tokens that the CPU processes together. It bounds the memory of the rows.
-std::int64_t MoeLayer::tokens_at_a_time(std::int64_t top_k) const {
-  constexpr std::int64_t kBytes = std::int64_t{256} << 20;
-  const ActivationScale& a = options_.down_activation;
-  if (!on_cpu() ||
-      (a.kind() == ActivationScale::Kind::measured && a.scope() == GlobalScope::tensor))
-    return std::numeric_limits<std::int64_t>::max();  // measured over all tokens
-  const std::int64_t row = 2 * routed_.intermediate() + routed_.hidden();
-  return std::max<std::int64_t>(
-      1, kBytes / (std::max<std::int64_t>(top_k, 1) * row * std::int64_t{4}));
-}
-
-/// Allocates the memory for the largest input.
-void MoeLayer::reserve() const {
-  Scratch<Work>::Lease lease(work_);
-  Work& work = *lease;
-  const std::int64_t tokens = std::min(options_.max_tokens, tokens_at_a_time(options_.max_top_k));
-  const std::int64_t rows = tokens * options_.max_top_k, k = routed_.hidden();
-  std::int64_t width = rows * routed_.intermediate();
-  for (const Experts& s : shared_) width = std::max(width, tokens * s.intermediate());
-  const auto fused = [](const Experts& e) { return e.fused; };
-  if (!fused(routed_) || !std::ranges::all_of(shared_, fused))
-    work.gate_up.get(DType::f32, 1, 2 * width, device());
-  work.down.get(DType::f32, rows, k, device());
-  if (!shared_.empty()) work.sum.get(DType::f32, tokens, k, device());
-  if (shared_.size() > 1) work.shared.get(DType::f32, tokens, k, device());
-  for (Rows* of_rows : {&work.row_of, &work.token_of, &work.expert_of})
-    words<std::int32_t>(*of_rows, rows, device());
-  words<std::int32_t>(work.row_ends, routed_.count(), device());
-  words<std::int32_t>(work.counts, dispatch_counts(rows, routed_.count()), device());
-  if (!w4a4()) {
-    work.gathered.get(on_cpu() ? DType::f32 : DType::bf16, rows, k, device());
-    work.hidden.get(options_.intermediate, 1, width, device());
-    return;
-  }
-  work.x.get(options_.max_tokens, k, input_.scope, device());
-  work.gathered_x.get(rows, k, input_.scope, device());
-  work.activated.get(1, width, GlobalScope::vector, device());
-  work.activated.get(std::max(rows, tokens), kBlock, GlobalScope::vector, device());
-  words<float>(work.row_scales, 2 * rows, device());
-  std::int64_t workspace = 0;
-  const DispatchJob any_order;
-  const auto widen = [&](const Experts& e, std::int64_t of_rows, const Rule& rule) {
-    for (const PackedWeights* w : {&e.gate_up, &e.down}) {
-      GemmDescription d = description(*w, of_rows, rule);
-      d.autotune = false;
-      workspace = std::max(workspace, plan_gemm(*w, d).workspace_bytes());
-    }
-  };
-  widen(routed_, rows, {.order = &any_order});
-  for (const Experts& s : shared_) widen(s, tokens, {});
-  work.workspace.bytes(workspace, device());
 }
 
 GemmDescription MoeLayer::description(const PackedWeights& w, std::int64_t rows,
@@ -173,6 +150,16 @@ GemmDescription MoeLayer::description(const PackedWeights& w, std::int64_t rows,
     d.form = GemmForm::routed;
     d.top_k = rule.choices->top_k;
   }
+  return d;
+}
+
+GemmDescription MoeLayer::gate_up_description(const Experts& experts, std::int64_t rows,
+                                              const Rule& rule) const {
+  GemmDescription d = description(experts.gate_up, rows, rule);
+  if (!experts.fused) return d;
+  d.epilogue = w4a4() ? Epilogue::swiglu_quantize : Epilogue::swiglu;
+  d.swiglu_limit = options_.swiglu_limit;
+  if (!w4a4()) d.out = options_.intermediate;
   return d;
 }
 
@@ -274,7 +261,7 @@ MatrixSpan MoeLayer::gate_up_sums(const Experts& experts, const X& x, std::int64
                                   const Rule& rule, const Call& call) const {
   const MatrixSpan sums =
       call.work.gate_up.get(DType::f32, rows, 2 * experts.intermediate(), device());
-  product(experts.gate_up, description(experts.gate_up, rows, rule), {.x = x, .out = sums}, rule,
+  product(experts.gate_up, gate_up_description(experts, rows, rule), {.x = x, .out = sums}, rule,
           call);
   return sums;
 }
@@ -284,11 +271,8 @@ MatrixView MoeLayer::hidden(const Experts& experts, const X& x, std::int64_t row
   const MatrixSpan h =
       call.work.hidden.get(options_.intermediate, rows, experts.intermediate(), device());
   if (experts.fused) {
-    GemmDescription d = description(experts.gate_up, rows, rule);
-    d.epilogue = Epilogue::swiglu;
-    d.swiglu_limit = options_.swiglu_limit;
-    d.out = options_.intermediate;
-    product(experts.gate_up, d, {.x = x, .out = h}, rule, call);
+    product(experts.gate_up, gate_up_description(experts, rows, rule), {.x = x, .out = h}, rule,
+            call);
   } else {
     swiglu_into(gate_up_sums(experts, x, rows, rule, call), h, {.limit = options_.swiglu_limit},
                 {.backend = options_.backend, .stream = call.stream});
@@ -306,10 +290,8 @@ QuantizedView MoeLayer::quantized_hidden(const Experts& experts, const X& x, std
   const QuantizedSpan h =
       call.work.activated.get(rows, experts.intermediate(), quantizer.scope, device());
   if (experts.fused) {
-    GemmDescription d = description(experts.gate_up, rows, rule);
-    d.epilogue = Epilogue::swiglu_quantize;
-    d.swiglu_limit = options_.swiglu_limit;
-    product(experts.gate_up, d, {.x = x, .out = h, .out_global = o.global}, rule, call);
+    product(experts.gate_up, gate_up_description(experts, rows, rule),
+            {.x = x, .out = h, .out_global = o.global}, rule, call);
     return h;
   }
   const MatrixSpan gate_up = gate_up_sums(experts, x, rows, rule, call);
@@ -362,8 +344,7 @@ void MoeLayer::run(const X& x, const Routing& routing, const MatrixSpan& out,
                      .out = out,
                      .stream = call.stream};
   if (rows > 0) {
-    const DType type = !on_cpu() && out.dtype == DType::bf16 ? DType::bf16 : DType::f32;
-    const MatrixSpan y = call.work.down.get(type, rows, routed_.hidden(), device());
+    const MatrixSpan y = call.work.down.get(down_type(out.dtype), rows, routed_.hidden(), device());
     combine.rows = y;
     if (takes_choices(routing)) {
       // An earlier kernel of this layer, if any, does not write the routing.
@@ -420,19 +401,36 @@ void MoeLayer::run_in_parts(const View& x, const Routing& routing, const MatrixS
 
 void MoeLayer::forward(const MatrixView& x, const Routing& routing, const MatrixSpan& out,
                        Stream stream) const {
+  Scratch<Work>::Lease work(work_);
+  forward_on(*work, x, routing, out, stream);
+}
+
+void MoeLayer::forward(const MatrixView& x, const Routing& routing, const MatrixSpan& out,
+                       Stream stream, const Memory& memory) const {
+  Work work;
+  Arena arena{memory.rows.data()};
+  place(work, arena, x.rows, routing.top_k, out.dtype);
+  require<ShapeError>(arena.taken <= std::ssize(memory.rows),
+                      "{}: memory has {} bytes, must have memory_bytes() = {}", kOp,
+                      memory.rows.size(), arena.taken);
+  work.workspace.place(memory.workspace.data(), std::ssize(memory.workspace));
+  forward_on(work, x, routing, out, stream);
+}
+
+void MoeLayer::forward_on(Work& work, const MatrixView& x, const Routing& routing,
+                          const MatrixSpan& out, Stream stream) const {
   require_matrix(kOp, "x", x);
   require_on(kOp, "x", x.device, device());
   require_call(x.rows, x.cols, routing, out);
   require<ValueError>(on_cpu() || w4a4() || x.dtype != DType::f32,
                       "{}: x.dtype = f32, must be bf16 or f16 on {}", kOp, device_name(device()));
-  Scratch<Work>::Lease work(work_);
-  const Call call{*work, stream};
+  const Call call{work, stream};
   if (!w4a4()) {
     MatrixView rows = x;
     if (x.rows == 1) rows.stride = x.cols;  // one row has no meaningful stride
     return run_in_parts(rows, routing, out, call);
   }
-  const QuantizedSpan quantized = work->x.get(x.rows, x.cols, input_.scope, device());
+  const QuantizedSpan quantized = work.x.get(x.rows, x.cols, input_.scope, device());
   quantize_into(x, quantized, input_.options(stream));
   run_in_parts(QuantizedView(quantized), routing, out, call);
 }

@@ -11,12 +11,24 @@
 
 namespace nvfp4 {
 
+/// Returns memory for `count` values of 4 bytes.
+template <class T>
+T* words(Rows& memory, std::int64_t count, Device device) {
+  return static_cast<T*>(memory.get(DType::f32, 1, count, device).data);
+}
+
 /// The mixture-of-experts layer on any device: steps of gemm_backend.h between GEMMs. On a GPU the
 /// host does not read the routing, so every step processes T · top_k rows.
 class MoeLayer {
  public:
   MoeLayer(const char* op, std::span<const ExpertWeights> routed,
            std::span<const ExpertWeights> shared, const MoeOptions& options);
+
+  /// Takes routed experts that are packed. With W4A4, `input_scale` and `down_scales` are the
+  /// stored scales of the inputs, one or for each expert. Throws ShapeError, UnsupportedError.
+  MoeLayer(const char* op, PackedWeights gate_up, PackedWeights down,
+           std::optional<GlobalScale> input_scale, std::vector<GlobalScale> down_scales,
+           const MoeOptions& options);
 
   /// The weights of experts with one shape, or of one shared expert.
   struct Experts {
@@ -43,6 +55,19 @@ class MoeLayer {
   void forward(const QuantizedView& x, const Routing& routing, const MatrixSpan& out,
                Stream stream) const;
 
+  /// The caller's memory for one call on a GPU. `workspace` is zero before its first call and after
+  /// each, see GemmPlan; `rows` has any values.
+  struct Memory {
+    std::span<std::byte> rows, workspace;
+  };
+  /// Returns the size of Memory::rows in bytes for calls of `tokens` tokens, on a GPU.
+  std::int64_t memory_bytes(std::int64_t tokens, std::int64_t top_k, DType out) const;
+  /// Returns the size of Memory::workspace in bytes for the same.
+  std::int64_t workspace_bytes(std::int64_t tokens, std::int64_t top_k) const;
+  /// Allocates nothing. Otherwise as the other forward(), on a GPU.
+  void forward(const MatrixView& x, const Routing& routing, const MatrixSpan& out, Stream stream,
+               const Memory& memory) const;
+
  private:
   using X = std::variant<MatrixView, QuantizedView>;
 
@@ -66,7 +91,14 @@ class MoeLayer {
   };
 
   Experts make_experts(const char* op, std::span<const ExpertWeights> list, std::int64_t k) const;
+  /// Sets the scales for the input of down if they are used: one for each expert.
+  void set_down_scales(Experts& experts, std::vector<GlobalScale> scales, std::size_t count) const;
+  bool quantizes_fused(const Experts& experts) const;
   void reserve() const;
+  /// Places the memory of a call in the arena.
+  void place(Work& work, Arena& arena, std::int64_t tokens, std::int64_t top_k, DType out) const;
+  void forward_on(Work& work, const MatrixView& x, const Routing& routing, const MatrixSpan& out,
+                  Stream stream) const;
   bool w4a4() const { return options_.scheme == Scheme::nvfp4; }
   bool on_cpu() const { return options_.device.type == DeviceType::cpu; }
   Device device() const { return options_.device; }
@@ -74,6 +106,7 @@ class MoeLayer {
   std::int64_t tokens_at_a_time(std::int64_t top_k) const;
   InputQuantizer down_quantizer(const Experts& experts) const;
   bool takes_choices(const Routing& routing) const;
+  DType down_type(DType out) const;
 
   void require_call(std::int64_t tokens, std::int64_t cols, const Routing& routing,
                     const MatrixSpan& out) const;
@@ -87,6 +120,9 @@ class MoeLayer {
   void product(const PackedWeights& w, GemmDescription description, GemmArguments arguments,
                const Rule& rule, const Call& call) const;
   GemmDescription description(const PackedWeights& w, std::int64_t rows, const Rule& rule) const;
+  /// Returns the description of the GEMM of gate and up, with SwiGLU if the weights are packed so.
+  GemmDescription gate_up_description(const Experts& experts, std::int64_t rows,
+                                      const Rule& rule) const;
   /// Returns SwiGLU of gate and up of x, the input of down, for W4A16.
   MatrixView hidden(const Experts& experts, const X& x, std::int64_t rows, const Rule& rule,
                     const Call& call) const;

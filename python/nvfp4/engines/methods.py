@@ -4,7 +4,7 @@ loaders and the names of one origin. An engine's file mixes these with its own b
 import torch
 from torch import Tensor, nn
 
-from .. import _torch_experts
+from .. import _torch_moe
 from .._errors import FormatError, ShapeError, UnsupportedError
 from .._torch_layers import KEEP, MEASURE, MULTIPLY, pack_bytes
 
@@ -163,10 +163,11 @@ class ExpertsMethod:
             halves = factors.numel() // experts
             each = (t.reshape(experts * halves, rows // halves, -1) for t in (codes, scales))
             factors = _multipliers(form, self.name, form.global_scale, factors).reshape(-1, 1)
+            self.input_mode, inputs = _input(form, self.mode, self.name, inputs)
+            self.fused = _torch_moe.fuses(codes.device, self.sizes["w2"][2], self.input_mode)
             packed[f"{part}_weight"] = pack_bytes(
                 [(c, s, g, f"{self.name}.{n // halves}") for n, (c, s, g) in enumerate(zip(*each, factors))],
-                experts)
-            self.input_mode, inputs = _input(form, self.mode, self.name, inputs)
+                experts, 0 if self.fused and part == "w13" else None)
             if inputs is not None:  # x is quantized once for all experts, what goes into w2 for each
                 inputs = inputs.amax().reshape(1) if part == "w13" else inputs.reshape(-1)
             packed[f"{part}_multiplier"] = inputs
@@ -174,27 +175,14 @@ class ExpertsMethod:
             raise FormatError(f"{self.name}: input scales of one projection and not of the other")
         _replace(layer, [f"{part}_{name}" for part in self.sizes for name in form.names], **packed)
 
-    def run(self, layer, x, ids, weights, gate, weights_on_inputs=False):
-        """y [T, H]; rows of experts that are not here (ids outside of [0, E)) add nothing."""
+    def run(self, layer, x, ids, weights, limit=None, weights_on_inputs=False):
+        """Returns y [T, H]. Ids outside of [0, E) are of experts on other ranks and add nothing."""
         if weights_on_inputs:
             if ids.shape[-1] != 1:
                 raise UnsupportedError(f"{self.name}: weights of {ids.shape[-1]} choices on one input, must "
                                        "be one")
             x, weights = x * weights.to(x.dtype), torch.ones_like(weights)
-        stacks = (_torch_experts.Stack(getattr(layer, f"{part}_weight"), self.sizes[part][1],
-                                       getattr(layer, f"{part}_multiplier")) for part in ("w13", "w2"))
-        y = _torch_experts.forward(x, ids, *stacks, self.sizes["w13"][0], self.input_mode, gate,
-                                   some_elsewhere=True)
-        return (y * weights.unsqueeze(-1)).sum(dim=1).to(x.dtype)
-
-
-def silu_gate(limit=None):
-    """SwiGLU; gate is clamped to <= limit, up to [-limit, limit]."""
-
-    def gate(y):
-        left, right = y.chunk(2, dim=-1)
-        if limit is not None:
-            left, right = left.clamp(max=limit), right.clamp(-limit, limit)
-        return nn.functional.silu(left) * right
-
-    return gate
+        experts, _, intermediate, _ = self.sizes["w2"]
+        return torch.ops.nvfp4.moe(x, layer.w13_weight, layer.w2_weight, ids, weights, intermediate, experts,
+                                   layer.w13_multiplier, layer.w2_multiplier, self.input_mode,
+                                   limit, self.fused)

@@ -43,12 +43,12 @@ class Nvfp4ExpertsMethod(methods.ExpertsMethod, FusedMoEMethodBase):
         if given:
             raise UnsupportedError(f"{self.name}: {given}, must be plain SwiGLU, summed here")
         limits = [v for v in (config.swiglu_limit, config.gemm1_clamp_limit) if v is not None]
-        self.gate = methods.silu_gate(limits[0] if limits else None)
+        self.limit = limits[0] if limits else None
 
     def apply(self, layer, dispatch_output):
         weights, ids = dispatch_output.topk_output[:2]
         return StandardCombineInput(hidden_states=self.run(
-            layer, dispatch_output.hidden_states, ids.long(), weights, self.gate,
+            layer, dispatch_output.hidden_states, ids, weights, self.limit,
             self.config.apply_router_weight_on_input))
 
 

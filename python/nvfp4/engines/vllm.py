@@ -47,22 +47,20 @@ class Nvfp4ExpertsMethod(methods.ExpertsMethod, FusedMoEMethodBase):
     def get_fused_moe_quant_config(self, layer):
         return None
 
-    def _gate(self, layer):
+    def _limit(self, layer):
         special = {name: getattr(layer, name, None) for name in ("swiglu_alpha", "swiglu_beta")}
         special = {name: value for name, value in special.items() if value not in (None, 0.0, 1.0)}
         if layer.activation != MoEActivation.SILU or special:
             raise UnsupportedError(f"{self.name}: {layer.activation} {special or ''}, must be plain SwiGLU")
-        return methods.silu_gate(getattr(layer, "swiglu_limit", None))
+        return getattr(layer, "swiglu_limit", None)
 
     def create_weights(self, layer, *sizes, **attributes):
-        self._gate(layer)
+        self._limit(layer)
         super().create_weights(layer, *sizes, **attributes)
 
     def apply(self, layer, x, topk_weights, topk_ids, shared_experts=None, shared_experts_input=None):
-        ids = topk_ids.long()
-        if layer.expert_map is not None:
-            ids = layer.expert_map[ids].long()  # -1 for those of other ranks
-        return self.run(layer, x, ids, topk_weights, self._gate(layer), layer.apply_router_weight_on_input)
+        ids = topk_ids if layer.expert_map is None else layer.expert_map[topk_ids.long()]  # -1 on other ranks
+        return self.run(layer, x, ids, topk_weights, self._limit(layer), layer.apply_router_weight_on_input)
 
 
 class Nvfp4Config(Config, QuantizationConfig):
