@@ -1,4 +1,4 @@
-"""Each command and program of README and docs/commands.md."""
+"""README's tour, and each block of a page below a line `<!-- run -->`: commands, or a program in Python."""
 
 import os
 import re
@@ -51,23 +51,42 @@ def run(command, folder):
     return done.stdout
 
 
-def test_the_commands(tmp_path):
-    commands = [line for line in block("sh", "docs/commands.md").splitlines() if line]
-    assert len(commands) >= 14 and all(c.startswith("nvfp4 ") for c in commands)
-    run("nvfp4 sample path/to/model --layers 1 --scale 0.0625", tmp_path)
-    for command in commands:
-        if command.startswith(("nvfp4 bench", "nvfp4 tune", "nvfp4 selftest")):  # a minute; a GPU
-            continue
-        shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        if "path/to/broken" in command:
-            shutil.copytree(tmp_path / "path/to/model-nvfp4", tmp_path / "path/to/broken")
-            (tmp_path / "path/to/broken/hf_quant_config.json").unlink()
-            (tmp_path / "path/to/broken/config.json").write_text("{}")
-        assert run(command, tmp_path) or "-q" in command, command
+def marked_blocks():
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        found = re.findall(r"<!-- run -->\n```(\w+)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+        for i, (language, text) in enumerate(found):
+            calibrates = "nvfp4-calibrate" in text  # which imports PyTorch for each command
+            yield pytest.param(language, text, id=f"{page.stem}-{i}", marks=[pytest.mark.slow] if calibrates else [])
 
 
-def test_the_python_of_it(tmp_path):
-    pytest.importorskip("torch", reason="PyTorch is not installed")
-    run("nvfp4 sample path/to/model --layers 1 --scale 0.0625", tmp_path)
-    printed = run([sys.executable, "-c", block("python", index=1)], tmp_path)
-    assert printed.startswith("[") and "'severity': 'error'" not in printed
+@pytest.fixture
+def folder(tmp_path, text):
+    """Has the models and files that the pages name."""
+    if "nvfp4-calibrate" in text:  # the model needs a tokenizer
+        calibrate_cases = pytest.importorskip("calibrate_cases", reason="transformers is not installed")
+        calibrate_cases.write_model(tmp_path / "path/to/model", experts=False)
+        for name in ("TEXT", "OTHER_TEXT", "text.txt"):
+            calibrate_cases.write_text_of_words(tmp_path / name, documents=20)
+    else:
+        run("nvfp4 sample path/to/model --layers 1 --scale 0.0625", tmp_path)
+    run("nvfp4 quantize path/to/model path/to/broken", tmp_path)
+    (tmp_path / "path/to/broken/hf_quant_config.json").unlink()
+    (tmp_path / "path/to/broken/config.json").write_text("{}")
+    (tmp_path / "MODEL").symlink_to("path/to/model")
+    (tmp_path / "my.yaml").write_text(block("yaml", "docs/recipes.md"), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("language, text", list(marked_blocks()))
+def test_marked_blocks_run(language, text, folder):
+    if language == "python":
+        pytest.importorskip("torch", reason="PyTorch is not installed")
+        assert run([sys.executable, "-c", text], folder)
+        return
+    for command in re.sub(r"^nvfp4-(\w+)", rf"{sys.executable} -m nvfp4.\1", text, flags=re.MULTILINE).splitlines():
+        shutil.rmtree(folder / "out", ignore_errors=True)
+        run(command, folder)
+
+
+def test_pages_mark_their_blocks():
+    assert {block.id for block in marked_blocks()} >= {"README-0", "commands-0", "recipes-0", "calibration-0"}
