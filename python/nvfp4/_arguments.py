@@ -32,7 +32,7 @@ def _is_dtype(value):
 
 
 def _rule(parameter, value):
-    """What the value must be and is not, as far as its type tells; "" if it may be right."""
+    """Returns the rule that the type of `value` breaks, such as "an array", or "" if it breaks none."""
     name, default = parameter.name, parameter.default
     if value is None and default is None:
         return ""
@@ -60,7 +60,8 @@ def _rule(parameter, value):
 
 
 def named(function):
-    """Decorator: an error of a call that has an argument of a wrong type becomes a TypeError that names the argument."""
+    """Decorates a function: a failed call with an argument of a wrong type raises a TypeError that names the
+    argument."""
     parameters = inspect.signature(function).parameters
 
     @functools.wraps(function)

@@ -28,7 +28,7 @@ def _ml_dtypes():
 
 
 def dtype_name(dtype):
-    """'bfloat16' for torch.bfloat16, jnp.bfloat16, a NumPy dtype, or the name itself."""
+    """Returns the name of a dtype of PyTorch, JAX or NumPy, such as 'bfloat16'. A name is returned as it is."""
     if isinstance(dtype, str):
         name = dtype
     elif type(dtype).__module__ == "torch":
@@ -39,7 +39,7 @@ def dtype_name(dtype):
 
 
 def _as_numpy(x):
-    """A view of an object that exports CPU memory."""
+    """Returns a NumPy view of an object that exports CPU memory."""
     if isinstance(x, np.ndarray):
         return x
     if hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
@@ -74,7 +74,7 @@ class NumPy:
             raise TypeError(f"{name} is read-only, must be writable")
 
     def view(self, x):
-        """`x` as the extension module takes it, and the name of its dtype."""
+        """Returns `x` in the form that the extension module takes, and the name of its dtype."""
         x = _as_numpy(x)
         name = x.dtype.name
         if name == "bfloat16":  # not in DLPack as NumPy writes it, nor in the buffer protocol
@@ -82,12 +82,12 @@ class NumPy:
         return (x.view(np.uint8) if name == "float8_e4m3fn" else x), name
 
     def memory(self, x):
-        """(address, shape, strides in bytes, bytes of an element)."""
+        """Returns address, shape, strides in bytes and bytes per element."""
         x = _as_numpy(x)
         return x.__array_interface__["data"][0], x.shape, x.strides, x.itemsize
 
     def empty(self, shape, dtype, like):
-        """An array that the module writes; finish() turns it into the array that the caller gets."""
+        """Returns an uninitialized array for the module to write. finish() makes it the array that the caller gets."""
         if dtype in ("bfloat16", "float8_e4m3fn"):
             dtype = getattr(_ml_dtypes(), dtype)
         return np.empty(shape, dtype)
@@ -96,42 +96,43 @@ class NumPy:
         return x
 
     def paired(self, codes):
-        """Packed codes in the framework's type for two E2M1 values to a byte, if it has one."""
+        """Returns packed codes in the framework's dtype for two E2M1 values per byte, if it has one."""
         return codes
 
     def clear(self, x, first):
-        """Zeros in the rows from `first` on of an array of empty()."""
+        """Sets the rows from `first` on of an array of empty() to zero."""
         x[first:] = 0
 
     def constant(self, value, count, like):
-        """float32 [count], on the device of `like`."""
+        """Returns a float32 array [count] on the device of `like`, with equal elements."""
         return np.full(count, value, np.float32)
 
     def floats(self, x, like):
-        """float32, one dimension, on the device of `like`; a copy if needed."""
+        """Returns x as float32 of one dimension on the device of `like`. Copies only if needed."""
         return np.ascontiguousarray(x, np.float32).reshape(-1)
 
     def host_floats(self, x):
-        """Contiguous float32 on the CPU."""
+        """Returns x as contiguous float32 of one dimension on the CPU."""
         return np.ascontiguousarray(x, np.float32).reshape(-1)
 
     def aligned(self, x):
-        """x, or a copy if it does not begin at a multiple of the 16 bytes that GPUs load."""
+        """Returns x, or a copy if x does not begin at a multiple of 16 bytes, the unit of GPU loads."""
         return x
 
     def is_cuda(self, x):
         return False
 
     def stream(self, x, stream):
-        """The cudaStream_t, as an integer, for work on x."""
+        """Returns the cudaStream_t for work on x, as an integer."""
         return 0
 
     def using(self, x, stream):
-        """A context in which the framework's own work also goes to `stream`."""
+        """Returns a context in which the framework's own work also runs on `stream`."""
         return contextlib.nullcontext()
 
     def device_pairs(self, multiplier, divisor, like):
-        """[n, 2] float32 on the device of `like`: multiplier and divisor, one of which may be None."""
+        """Returns float32 [n, 2] on the device of `like`: multipliers and divisors. One of the arguments may be
+        None."""
         m, d = (None if g is None else self.floats(g, like) for g in (multiplier, divisor))
         return self.stack((1.0 / d if m is None else m, 1.0 / m if d is None else d))
 
@@ -173,7 +174,7 @@ class Torch(NumPy):
         return torch.as_tensor(x).detach().to(like.device, torch.float32).reshape(-1).contiguous()
 
     def ints(self, x, like):
-        """int32, one dimension, on the device of `like`; a copy if needed."""
+        """Returns x as int32 of one dimension on the device of `like`. Copies only if needed."""
         torch = sys.modules["torch"]
         return torch.as_tensor(x).to(like.device, torch.int32).reshape(-1).contiguous()
 
@@ -367,7 +368,7 @@ _FRAMEWORKS = {"torch": _TORCH, "cupy": _CUPY, "jax": _JAX, "jaxlib": _JAX}
 
 
 def framework(x):
-    """The framework of `x`, also if x is of a subclass of its arrays."""
+    """Returns the framework of `x`, also if x is of a subclass of its arrays."""
     if isinstance(x, np.ndarray):
         return _NUMPY
     if isinstance(x, _Memory):
@@ -380,8 +381,8 @@ def framework(x):
 
 
 def operand(name, x, dtypes, written=False):
-    """`x` as the extension module takes it; TypeError unless its dtype is one of `dtypes`. It must be
-    writable if it is to be written."""
+    """Returns `x` in the form that the extension module takes. Raises TypeError unless its dtype is one of `dtypes`, or
+    if `written` and x is read-only."""
     kind = framework(x)
     kind.require(name, x, written)
     array, dtype = kind.view(x)
@@ -407,19 +408,19 @@ def integers(name, x):
 
 
 def dtype_of(x):
-    """The name of the dtype of x, also if x only exports memory."""
+    """Returns the name of the dtype of x, also if x only exports memory."""
     return framework(x).view(x)[1]
 
 
 def is_contiguous(x):
-    """Whether the elements are contiguous in row-major order, if the array can tell."""
+    """Reports whether the elements are contiguous in row-major order. Arrays that cannot tell count as contiguous."""
     if hasattr(x, "is_contiguous"):
         return x.is_contiguous()
     return getattr(getattr(x, "flags", None), "c_contiguous", True)
 
 
 def two_dimensions(name, x):
-    """The shape; ShapeError unless it has two dimensions."""
+    """Returns the shape of x. Raises ShapeError unless it has two dimensions."""
     shape = shape_of(x)
     if len(shape) != 2:
         raise ShapeError(f"{name} has shape {list(shape)}, must have two dimensions")
@@ -427,7 +428,7 @@ def two_dimensions(name, x):
 
 
 def host_integers(name, x):
-    """A list of int."""
+    """Returns the elements of x as a list of int."""
     if hasattr(x, "__cuda_array_interface__"):  # waits for the GPU; NumPy reads JAX's by itself
         bring = getattr(x, "cpu", None) or getattr(x, "get", None)
         x = bring() if bring else x
@@ -442,14 +443,14 @@ def shape_of(x):
 
 
 def given(name, x):
-    """TypeError for values that NumPy would turn into NaN or would not name."""
+    """Returns x. Raises TypeError for None and strings, which NumPy would turn into NaN or reject without a name."""
     if x is None or isinstance(x, (str, bytes)):
         raise TypeError(f"{name} = {x!r}, must be a number or an array")
     return x
 
 
 def number(name, x):
-    """A Python float from a number or an array of one element on any device."""
+    """Returns a number, or the element of an array of one element on any device, as a float."""
     if isinstance(given(name, x), (int, float)):
         return float(x)
     values = framework(x).host_floats(x)
@@ -459,8 +460,8 @@ def number(name, x):
 
 
 def on_stream(function):
-    """`stream=` of a function also holds for what the framework does inside it: the memory that it
-    allocates, the global scales that it converts."""
+    """Decorates a function with `stream=`: the framework's own work inside it, such as allocations, also runs on that
+    stream."""
     first = next(iter(inspect.signature(function).parameters))
 
     @functools.wraps(function)

@@ -15,7 +15,7 @@ from ._hub import can_download, download_model
 
 
 def _of_command(name):
-    """keyword -> what src/commands/commands.h says of it."""
+    """Returns keyword -> description of each option of a command, from src/commands/commands.h."""
     command = next(c for c in _core.commands() if c["name"] == name)
     return {o["keyword"]: o for o in command["options"] if o["keyword"]}
 
@@ -25,7 +25,7 @@ def _must_be(name, given, rule):
 
 
 def _strings(name, given):
-    """A list; a string alone would be one of single letters, and '*' among them."""
+    """Returns `given` as a list. Raises TypeError for a single string, whose letters would be patterns."""
     if isinstance(given, (str, bytes)) or not isinstance(given, collections.abc.Iterable):
         raise _must_be(name, given, "a list of strings")
     return list(given)
@@ -83,7 +83,7 @@ def _find_model(name, download):
 
 
 def _bar(title):
-    """A bar of tqdm, which is one of the notebook's in a notebook, as a function of progress."""
+    """Returns a bar of tqdm, which suits terminals and notebooks, and a progress function that updates it."""
     try:
         from tqdm.auto import tqdm
     except ImportError:
@@ -103,7 +103,7 @@ _PATHS = (*_MODELS, "output", "html", "parts", "run", "statistics", "input_amax"
 
 
 def _check(command, given):
-    """What every command asks of its arguments; errors name the keyword."""
+    """Checks the arguments of a command. Errors name the keyword."""
     for keyword, about in _of_command(command).items():
         value = given[keyword]
         if value is None and about["required"]:
@@ -120,7 +120,7 @@ def _check(command, given):
 
 
 def _run(command, function, given):
-    """The report of a function of _core, whose arguments are those of the caller."""
+    """Calls a function of _core with the caller's arguments and returns its report as a dict."""
     given = dict(given)
     _check(command, given)  # before anything is downloaded
     for keyword in _MODELS:

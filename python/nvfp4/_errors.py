@@ -17,7 +17,7 @@ class Error(Exception):
 
     @property
     def fix(self):
-        """How to fix the error, in one line."""
+        """Returns how to fix the error, in one line."""
         from . import _core
 
         return _core.fixes[self.code]

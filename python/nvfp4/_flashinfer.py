@@ -55,7 +55,8 @@ def _given_or_one(global_scale):
 
 
 def _global_of(like, name, given):
-    """float32 [1] where `like` lies; not read by the host if it is there already."""
+    """Returns a global scale as float32 [1] on the device of `like`. One that is on that GPU is not read by the
+    host."""
     kind = _arrays.framework(like)
     if kind.is_cuda(like) and hasattr(given, "reshape"):
         return kind.floats(given, like)
@@ -67,8 +68,8 @@ def _layout_named(swizzled, tiles_of_8=False):
 
 
 def _token_scales(x, base, stream, backend):
-    """(divisors, multipliers) of the rows of x, as FlashInfer computes them: `base` is what the
-    largest magnitude of a row is multiplied by. A row of zeros has the multiplier 0."""
+    """Returns (divisors, multipliers) of the rows of x, as FlashInfer computes them. `base` is the multiplier of a row
+    whose largest magnitude is 1. A row of zeros has the multiplier 0."""
     largest = amax(x, scope="vector", stream=stream, backend=backend)
     target = np.float32(1) / np.float32(_arrays.number("a_global_sf", base))
     # Of a number by a tensor PyTorch makes the number times a reciprocal, which rounds twice.
@@ -170,7 +171,7 @@ def block_scale_interleave(unswizzled_sf, *, stream=None):
 def silu_and_mul_nvfp4_quantize(input, global_scale, sf_vec_size=16, is_sf_swizzled_layout=True,
                                 is_sf_8x4_layout=False, enable_pdl=None, *, quantizer="max",
                                 stream=None, backend=""):
-    """silu(input[..., :K]) · input[..., K:], quantized without rounding first; input [..., 2·K].
+    """Quantizes silu(input[..., :K]) · input[..., K:] without rounding it first; input is [..., 2·K].
 
     global_scale  a DIVISOR, as of nvfp4_quantize: 448 · 6 / amax of the product
     is_sf_8x4_layout  with is_sf_swizzled_layout: tiles of 8x4 instead of 128x4
@@ -193,7 +194,7 @@ def silu_and_mul_nvfp4_quantize(input, global_scale, sf_vec_size=16, is_sf_swizz
 
 
 def _float_weight(weight):
-    """FP32, as the library reads it; a copy unless it is."""
+    """Returns a weight as FP32, which the library needs. Copies only if needed."""
     _arrays.operand("weight", weight, (*_arrays.FLOATS, "float64"))
     if _arrays.dtype_of(weight) == "float32":
         return weight
@@ -249,8 +250,7 @@ def _require_like(x, y_out):
 def rmsnorm_fp4quant(input, weight, y_fp4=None, block_scale=None, global_scale=None, eps=1e-6,
                      block_size=16, scale_format=None, is_sf_swizzled_layout=False,
                      enable_pdl=None, *, quantizer="max", stream=None, backend=""):
-    """input / rms(input) · weight, quantized without rounding first; input [..., K],
-    weight [K].
+    """Quantizes input / rms(input) · weight without rounding it first; input is [..., K], weight [K].
 
     global_scale  a DIVISOR, as of nvfp4_quantize: 448 · 6 / amax of the normalized values; 1 if
                   not given
@@ -269,7 +269,7 @@ def add_rmsnorm_fp4quant(input, residual, weight, y_fp4=None, block_scale=None, 
                          eps=1e-6, block_size=16, scale_format=None, is_sf_swizzled_layout=False,
                          output_both_sf_layouts=False, block_scale_unswizzled=None,
                          enable_pdl=None, y_out=None, *, quantizer="max", stream=None, backend=""):
-    """residual += input, IN PLACE and rounded to its dtype; then rmsnorm_fp4quant of it.
+    """Computes residual += input IN PLACE, rounded to its dtype, then rmsnorm_fp4quant of it.
 
     global_scale  a DIVISOR, as of rmsnorm_fp4quant
     output_both_sf_layouts  the scales are swizzled, and [..., K/16] are a third result,
@@ -304,7 +304,7 @@ def add_rmsnorm_fp4quant(input, residual, weight, y_fp4=None, block_scale=None, 
 
 
 def _backend(name):
-    """FlashInfer's default is 'auto'."""
+    """Returns the backend's name of nvfp4. FlashInfer's default is 'auto'."""
     return "" if name == "auto" else name
 
 
@@ -315,7 +315,7 @@ def _left_side(a, a_descale, layout):
 
 
 def _rows_of_scales(b_descale, shape):
-    """b's scales as they lie: tiles of [N, K/16], given so, transposed, or in one dimension."""
+    """Returns the scales of b as tiles of [N, K/16]. They may be given so, transposed, or in one dimension."""
     given = _arrays.shape_of(b_descale)
     tiles = scale_shape(shape, "rows", 16, "tiled_128x4")
     if given == tiles[::-1] and not (given == tiles and _arrays.is_contiguous(b_descale)):
@@ -330,8 +330,8 @@ def _rows_of_scales(b_descale, shape):
 def mm_fp4(a, b, a_descale, b_descale, alpha=None, out_dtype="bfloat16", out=None, block_size=16,
            use_8x4_sf_layout=False, backend="", use_nvfp4=True, enable_pdl=None, *, workspace=None,
            stream=None):
-    """alpha · a · b: exact products of blocks, FP32 sums, rounded once. Runs on the CPU and on GPUs
-    from sm_80 on; a call does not wait for the GPU, and a graph can capture it.
+    """Returns alpha · a · b: exact sums of blocks, FP32 accumulation, one rounding. Runs on the CPU and on GPUs from
+    sm_80 on. A call does not wait for the GPU, and a graph can capture it.
 
     a, b        codes [M, K/2] and [K/2, N], the latter the transpose of contiguous [N, K/2]
                 (b_fp4.T); or b of pack_weights, which saves packing it in every call
@@ -367,8 +367,8 @@ def mm_fp4(a, b, a_descale, b_descale, alpha=None, out_dtype="bfloat16", out=Non
 @named
 def grouped_mm_fp4(a, b, a_descale, b_descale, m_indptr, alpha=None, out=None,
                    out_dtype="bfloat16", block_size=16, *, backend="", workspace=None, stream=None):
-    """out[s:e] = alpha · a[s:e] · b[g]ᵀ, s, e = m_indptr[g], m_indptr[g + 1]. Runs on the CPU and on
-    GPUs from sm_80 on; a call does not wait for the GPU, and a graph can capture it.
+    """Returns out[s:e] = alpha · a[s:e] · b[g]ᵀ with s, e = m_indptr[g], m_indptr[g + 1]. Runs on the CPU and on GPUs
+    from sm_80 on. A call does not wait for the GPU, and a graph can capture it.
 
     a, b        codes [M, K/2] and [G, N, K/2]; or b of pack_weights(groups=G), which saves packing it
     a_descale   block scales of the whole of a, in 128x4 tiles

@@ -1,4 +1,4 @@
-"""How checkpoints store an NVFP4 weight: the names, types and shapes of its tensors."""
+"""The names, dtypes and shapes of the tensors of an NVFP4 weight, for each checkpoint format."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class Form:
         return self.codes, self.scales, self.global_scale, self.input_scale
 
     def empty(self, rows, cols, has_input_scale, device):
-        """name -> an uninitialized tensor."""
+        """Returns name -> uninitialized tensor of a weight [rows, cols]."""
         tensors = {
             self.codes: torch.empty(rows, cols // 2, dtype=torch.uint8, device=device),
             self.scales: torch.empty(rows, cols // 16, dtype=torch.float8_e4m3fn, device=device),
@@ -32,11 +32,11 @@ class Form:
         return tensors
 
     def multiplier(self, scale):
-        """A stored global scale, float32 [n], in the sense of nvfp4.quantize."""
+        """Returns the MULTIPLIER of a stored global scale, float32 [n]."""
         return 1 / scale if self.divisors else scale
 
     def stored(self, multiplier):
-        """The inverse of multiplier()."""
+        """Returns the stored global scale of a MULTIPLIER."""
         return 1 / multiplier if self.divisors else multiplier
 
 

@@ -50,12 +50,12 @@ class PackedWeights:
 
     @property
     def rows(self):
-        """N"""
+        """N, rows of each matrix"""
         return self._weights.rows
 
     @property
     def cols(self):
-        """K"""
+        """K, columns of each matrix"""
         return self._weights.cols
 
     @property
@@ -68,7 +68,7 @@ class PackedWeights:
 
     @property
     def nbytes(self):
-        """Of codes and scales."""
+        """Size of codes and scales in bytes."""
         return self._weights.nbytes
 
     @property
@@ -84,7 +84,7 @@ def _is_cuda(x):
 
 
 def _stacked(parts, stream):
-    """Several weights one above the other, with a global scale for each row."""
+    """Returns weights [N, K] stacked along N, with a global scale for each row."""
     kind = _arrays.framework(parts[0].codes)
     if any(q.axis != "rows" or len(q.shape) != 2 for q in parts):
         raise UnsupportedError("several parts on a GPU must be [N, K] with axis='rows'")
@@ -147,8 +147,8 @@ def pack_weights(*parts, groups=1, gate_up=None, stream=None):
 
 @named
 def unpack_weights(w, group=0, *, stream=None):
-    """The QuantizedTensor [N, K] that group `group` was packed from: axis 'rows', linear scales, a
-    global scale (a MULTIPLIER) for the tensor or for each row. Waits for a GPU."""
+    """Returns group `group` as a QuantizedTensor [N, K]: axis 'rows', linear scales, and a global scale (a MULTIPLIER)
+    for the tensor or for each row. Waits for a GPU."""
     like = w.data
     kind = _arrays.framework(like)
     blocks = w.cols // 16
@@ -164,7 +164,7 @@ def unpack_weights(w, group=0, *, stream=None):
 
 @dataclass
 class _Left:
-    """The left side of a product."""
+    """The left operand of a GEMM."""
 
     operand: Any  #: what the module takes
     like: Any  #: an array that says framework and device
@@ -235,7 +235,7 @@ def plan_gemm(w, rows, *, x_dtype="bfloat16", out_dtype="bfloat16", form=None, s
 
 
 def _factors(left, groups, alpha):
-    """(alpha, group_alpha): a tensor that lies on a GPU is read there."""
+    """Returns (alpha, group_alpha) of `alpha`. A tensor on a GPU is not read by the host."""
     kind = _arrays.framework(left.like)
     _arrays.given("alpha", alpha)
     if isinstance(alpha, (int, float)):
@@ -257,7 +257,7 @@ def _factors(left, groups, alpha):
 
 
 def _ends(name, values, like):
-    """int32, where the weights lie."""
+    """Returns `values` as int32 on the device of the weights."""
     kind = _arrays.framework(like)
     if _is_cuda(like):
         return _arrays.integers(name, kind.ints(values, like))
@@ -278,7 +278,7 @@ def _space(plan, left, given):
 
 @dataclass
 class _Form:
-    """Which rows meet which matrices, as the arguments of gemm() say it."""
+    """The form of a GEMM: which rows of x are multiplied by which matrices."""
 
     name: str  #: as plan_gemm() takes it
     lead: tuple  #: the dimensions of y before its columns
@@ -314,7 +314,7 @@ def _form(left, w, row_ends, row_starts, expert_ids):
 
 @dataclass
 class _Result:
-    """The result of a product."""
+    """The result of a GEMM."""
 
     y: Any  #: what gemm() returns
     operand: Any  #: what the module takes
@@ -325,7 +325,7 @@ class _Result:
 
 
 def _dense_result(left, shape, dtype, out, unset):
-    """`unset`: some rows may not be written, and are to be 0 in a new result."""
+    """Returns the result for `out`, or for a new array. `unset`: rows that no group covers must be 0 in a new array."""
     kind = _arrays.framework(left.like)
     y = out if out is not None else kind.empty(shape, dtype, left.like)
     if out is None and unset:
@@ -353,7 +353,7 @@ def gemm(x, w, *, row_ends=None, row_starts=None, expert_ids=None, out_dtype=Non
          alpha=1.0, bias=None, epilogue="none", swiglu_limit=float("inf"), out_global_scale=None,
          out_layout="linear", out_scope="tensor", batch_invariant=False, kernel="", backend="",
          autotune=False, plan=None, workspace=None, stream=None):
-    """y = alpha · x · Wᵀ + bias, FP32 sums, rounded once.
+    """Returns y = alpha · x · Wᵀ + bias, with FP32 sums that are rounded once.
 
     x          [..., K] float32, float16 or bfloat16 (W4A16; not float32 on a GPU), or a
                QuantizedTensor (W4A4); its global scales and those of the weights multiply into the

@@ -19,7 +19,7 @@ class _Elements:
         self.is_empty = 0 in self.shape
 
     def _as_array(self):
-        """An array for NumPy to compare. Nobody reads its elements, which may be a GPU's."""
+        """Returns an array for NumPy to compare. Its elements may be in GPU memory and are never read."""
         memory = (ctypes.c_char * (self.end - self.begin)).from_address(self.begin)
         return np.ndarray(self.shape, f"V{self.itemsize}", memory, self.address - self.begin, self.strides)
 

@@ -1,4 +1,4 @@
-"""What the quantization_config of a checkpoint says about its modules."""
+"""Reads a checkpoint's quantization_config."""
 
 from ._core import EntryList
 from ._errors import FormatError, UnsupportedError
@@ -8,14 +8,14 @@ ALGORITHMS = ("NVFP4", "W4A16_NVFP4")
 
 
 def is_nvfp4_group(group):
-    """Whether a group of config_groups, a dict, is of NVFP4 weights."""
+    """Reports whether `group`, a member of config_groups, describes NVFP4 weights."""
     weights = (group or {}).get("weights") or {}
     kind = getattr(weights.get("type"), "value", weights.get("type"))
     return (weights.get("num_bits"), kind, weights.get("group_size")) == (4, "float", 16)
 
 
 class InputRule:
-    """Whether a quantization_config declares a module as W4A4."""
+    """A function of a module name. It returns whether quantization_config declares the module as W4A4."""
 
     def __init__(self, config):
         self._config, self._general, targets, self._inputs = config, None, [], []

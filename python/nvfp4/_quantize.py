@@ -43,7 +43,7 @@ class QuantizedTensor:
         return self.shape[-1]
 
     def dequantize(self, dtype="float32", **options):
-        """See nvfp4.dequantize."""
+        """Calls nvfp4.dequantize."""
         return dequantize(self, dtype, **options)
 
     def _bound(self, kind, written=False):
@@ -57,23 +57,23 @@ class QuantizedTensor:
             self.rows, self.cols, self.axis, self.block, self.layout, self.scope)
 
     def view(self):
-        """The operand that the extension module reads."""
+        """Returns the operand that the extension module reads."""
         return self._bound(_core.QuantizedView)
 
     def span(self):
-        """The operand that the extension module writes."""
+        """Returns the operand that the extension module writes."""
         return self._bound(_core.QuantizedSpan, written=True)
 
 
 def quantized_tensor(name, q):
-    """`q`; TypeError if it is none."""
+    """Returns `q`. Raises TypeError unless it is a QuantizedTensor."""
     if not isinstance(q, QuantizedTensor):
         raise TypeError(f"{name} is a {type(q).__name__}, must be a QuantizedTensor")
     return q
 
 
 def scale_shape(shape, axis, block, layout):
-    """Shape of the scales of a matrix."""
+    """Returns the shape of the block scales of a matrix."""
     if axis == "columns":
         vectors, depth = shape[1], shape[0]
     else:
@@ -89,8 +89,8 @@ def scale_shape(shape, axis, block, layout):
 
 def allocate(like, shape, axis="rows", block=16, layout="linear", scope="tensor",
              scale_dtype="uint8", flat_scales=False):
-    """An uninitialized QuantizedTensor in the framework and on the device of `like`; the scales in
-    one dimension if `flat_scales`."""
+    """Returns an uninitialized QuantizedTensor in the framework and on the device of `like`. `flat_scales`: scales of
+    one dimension."""
     if not shape or min(shape) < 0:
         raise ShapeError(f"x has shape {list(shape)}, must have one dimension or more")
     if axis == "columns" and len(shape) != 2:
@@ -114,14 +114,14 @@ def allocate(like, shape, axis="rows", block=16, layout="linear", scope="tensor"
 
 
 def finished(q, like):
-    """`q` as arrays of the caller's framework."""
+    """Returns `q` with arrays of the caller's framework."""
     finish = _arrays.framework(like).finish
     q.codes, q.scales, q.global_scale = map(finish, (q.codes, q.scales, q.global_scale))
     return q
 
 
 def globals_of(like, multiplier=None, divisor=None):
-    """Keyword arguments of _core.Options for global scales in one of the two senses, or both."""
+    """Returns the keyword arguments of _core.Options for a multiplier, a divisor, or both."""
     given = [g for g in (multiplier, divisor) if g is not None]
     if not given:
         return {}
@@ -210,7 +210,7 @@ def dequantize(q, dtype="float32", *, out=None, stream=None, backend=""):
 @_arrays.on_stream
 @named
 def amax(x, scope="tensor", axis="rows", *, stream=None, backend=""):
-    """The largest magnitude of x, float32 [1], or of each row or column with scope='vector'. NaN is
+    """Returns the largest magnitude of x as float32 [1], or of each row or column with scope='vector'. NaN is
     ignored."""
     kind = _arrays.framework(x)
     source = _arrays.matrix("x", x)
@@ -224,8 +224,8 @@ def amax(x, scope="tensor", axis="rows", *, stream=None, backend=""):
 @_arrays.on_stream
 @named
 def global_scales(x, quantizer="mse", scope="tensor", axis="rows", *, stream=None, backend=""):
-    """The global scales that quantize() measures of x: (global_scale, global_divisor), MULTIPLIERS and
-    DIVISORS, float32 [1], or one for each row or column with scope='vector'."""
+    """Returns the global scales that quantize() derives from x, (multipliers, divisors): float32 [1], or one for each
+    row or column with scope='vector'."""
     kind = _arrays.framework(x)
     largest = amax(x, scope, axis, stream=stream, backend=backend)
     count = _arrays.shape_of(largest)[0]
@@ -238,14 +238,14 @@ def global_scales(x, quantizer="mse", scope="tensor", axis="rows", *, stream=Non
 
 @named
 def quantization_error(x, q, *, backend=""):
-    """(Σ (x − x̂)², Σ x²) of a matrix and its quantized form, on the CPU."""
+    """Returns (Σ (x − x̂)², Σ x²) of a matrix x and its dequantized form x̂. Runs on the CPU."""
     return _core.quantization_error(_arrays.matrix("x", x), quantized_tensor("q", q).view(), backend)
 
 
 @_arrays.on_stream
 @named
 def relayout_scales(q, layout, *, stream=None):
-    """`q` with its block scales in another layout; the codes are shared, not copied."""
+    """Returns `q` with its block scales in another layout. The codes are shared, not copied."""
     kind = _arrays.framework(quantized_tensor("q", q).scales)
     vectors, depth = (q.cols, q.rows) if q.axis == "columns" else (q.rows, q.cols)
     scales = kind.empty(scale_shape(q.shape, q.axis, q.block, layout),

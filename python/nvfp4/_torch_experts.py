@@ -23,10 +23,10 @@ ROUTED_ROWS = 32
 
 
 def forward(x, ids, gate_up, down, experts, mode, gate):
-    """y [T, top_k, H] of x [T, H] and the experts ids [T, top_k] of each token.
+    """Returns y [T, top_k, H] of x [T, H] for the experts ids [T, top_k] of each token.
 
     mode  how inputs become NVFP4 (nvfp4._torch_layers)
-    gate  [.., 2·I] -> [.., I]: what stands between the two products
+    gate  the activation between the two GEMMs, [.., 2·I] -> [.., I]
     """
     few = ids.numel() <= ROUTED_ROWS and x.is_cuda and not torch.is_grad_enabled()
     return (by_row if few else by_expert)(x, ids, gate_up, down, experts, mode, gate)
@@ -37,7 +37,7 @@ def _of(scales, ids):
 
 
 def by_row(x, ids, gate_up, down, experts, mode, gate):
-    """Each row reads the weights of its expert."""
+    """Computes forward() with the weights of each row's expert. For few rows."""
     ids = ids.to(torch.int32)
     y = torch.ops.nvfp4.routed_linear(x, gate_up.weights, gate_up.rows, experts, ids, gate_up.scale, mode)
     y = torch.ops.nvfp4.routed_linear(gate(y), down.weights, down.rows, experts, ids,
@@ -46,7 +46,7 @@ def by_row(x, ids, gate_up, down, experts, mode, gate):
 
 
 def by_expert(x, ids, gate_up, down, experts, mode, gate):
-    """Rows are sorted by expert."""
+    """Computes forward() with rows sorted by expert."""
     top_k = ids.shape[-1]
     flat = ids.reshape(-1)
     # Rows of no expert here lie behind the last end.

@@ -36,7 +36,7 @@ _WORKSPACE_ROWS = 64
 
 
 def reserve_workspace(device, cols):
-    """Workspace for GEMM of up to 64 rows of `cols` with quantized inputs on a GPU."""
+    """Allocates the GPU workspace for GEMM of up to 64 rows with K = `cols` and quantized inputs."""
     size = 4 * _WORKSPACE_ROWS * cols + (1 << 20)
     held = _WORKSPACES.get(device)
     if device.type == "cuda" and (held is None or held.numel() < size):
@@ -54,9 +54,8 @@ def workspace(size, device):
 
 
 def pack_bytes(parts, groups=1, gate_up=None):
-    """Returns the bytes of packed weights: parts (codes, scales, multiplier [1], name), one below the other in
-    each of `groups` groups. With gate_up=0 a GEMM may end in SwiGLU. InvalidValueError names the part whose scales
-    are invalid."""
+    """Returns the bytes of packed weights. The parts (codes, scales, multiplier [1], name) of each of `groups` groups
+    are stacked along N. Raises InvalidValueError, which names the part, if scales are invalid."""
     weights = [QuantizedTensor(codes, scales.view(torch.uint8), multiplier,
                                (codes.shape[0], 2 * codes.shape[1]))
                for codes, scales, multiplier, _ in parts]
@@ -94,7 +93,7 @@ def follow_torch_threads():
 
 
 def _gomp_parallel():
-    """The address of GOMP_parallel in the libgomp that PyTorch brought along, or 0."""
+    """Returns the address of GOMP_parallel in PyTorch's own libgomp, or 0."""
     folder = os.path.realpath(os.path.dirname(torch.__file__))
     try:
         with open("/proc/self/maps", encoding="utf-8") as maps:
@@ -114,7 +113,7 @@ def check_mode(scale, mode):
 
 
 def _input(x, scale, mode):
-    """`x` [M, K] in the form that the GEMM takes."""
+    """Returns x [M, K] in the form that the GEMM takes."""
     if mode == KEEP:
         return as_array(x)
     scope = "vector" if mode == MEASURE or scale.numel() > 1 else "tensor"
@@ -127,7 +126,7 @@ def stream_of(x):
 
 
 def as_array(x):
-    """A contiguous tensor in the form that the extension module takes."""
+    """Returns a contiguous tensor in the form that the extension module takes."""
     return None if x is None else _arrays.framework(x).view(x)[0]
 
 
@@ -140,7 +139,7 @@ class _Weights:
         self._plans = {}
 
     def plan(self, count, x, form, quantized, top_k):
-        """The plan for `count` rows of x, each of which `top_k` experts may share."""
+        """Returns the plan for `count` rows of x. `top_k`: experts that share each row."""
         shared = form == "routed" and x.shape[0] != count
         key = count, x.dtype, form, quantized, top_k, shared
         if key not in self._plans:
@@ -187,28 +186,28 @@ def _multiply(x, weights, rows, scale, mode, groups=1, bias=None, row_ends=None,
 
 def linear(x: Tensor, weights: Tensor, rows: int, bias: Optional[Tensor] = None,
            input_scale: Optional[Tensor] = None, input_mode: int = KEEP) -> Tensor:
-    """y [..., rows] = x · Wᵀ + bias in the dtype of x."""
+    """Returns y [..., rows] = x · Wᵀ + bias in the dtype of x."""
     y = _multiply(x.reshape(-1, x.shape[-1]), weights, rows, input_scale, input_mode, bias=bias)
     return y.view(*x.shape[:-1], rows)
 
 
 def grouped_linear(x: Tensor, weights: Tensor, rows: int, row_ends: Tensor,
                    input_scale: Optional[Tensor] = None, input_mode: int = KEEP) -> Tensor:
-    """y [M, rows]: rows [row_ends[g-1], row_ends[g]) of x times matrix g; rows of none are zero."""
+    """Returns y [M, rows]: rows [row_ends[g-1], row_ends[g]) of x times matrix g. Rows of no group are zero."""
     return _multiply(x, weights, rows, input_scale, input_mode, row_ends.numel(), row_ends=row_ends)
 
 
 def routed_linear(x: Tensor, weights: Tensor, rows: int, groups: int, expert_ids: Tensor,
                   input_scale: Optional[Tensor] = None, input_mode: int = KEEP) -> Tensor:
-    """y [T · top_k, rows]: row t · top_k + j is of matrix expert_ids[t, j] and of that row of x, or of row
-    t of x [T, K]. For few rows, which read their own weights each; ids lie in [0, groups)."""
+    """Returns y [T · top_k, rows]. Row t · top_k + j is multiplied by matrix expert_ids[t, j]; its input is that row of
+    x, or row t of x [T, K]. For few rows, each of which reads its own weights. ids are in [0, groups)."""
     return _multiply(x, weights, rows, input_scale, input_mode, groups, expert_ids=expert_ids)
 
 
 def input_gradient(gradient: Tensor, weights: Tensor, rows: int, cols: int, groups: int,
                    row_ends: Optional[Tensor] = None, expert_ids: Optional[Tensor] = None) -> Tensor:
-    """dx [M, cols] = dy [M, rows] · W with dequantized weights: the only matrix, that of the group of a row, or that
-    of its expert."""
+    """Returns dx [M, cols] = dy [M, rows] · W with dequantized weights. W is the only matrix, or that of the group or
+    expert of each row."""
     packed = _gemm.PackedWeights(weights, rows, cols, groups)
 
     def times(dy, group):
@@ -309,7 +308,7 @@ def _keep_gradient(ctx, inputs, output):
 
 
 def _gradient_backward(ctx, gradient):
-    """The gradient is linear in dy: its own gradient is the forward GEMM."""
+    """Returns the gradient of input_gradient(). It is linear in dy, so this is the forward GEMM."""
     weights, ends, ids = ctx.saved_tensors
     if ends is not None:
         to_dy = torch.ops.nvfp4.grouped_linear(gradient, weights, ctx.rows, ends)

@@ -31,7 +31,7 @@ def _scales(x, shape, layout, dtype=torch.uint8):
 
 
 def _normalized(x, swizzled):
-    """What the functions of RMSNorm return: swizzled scales have one dimension."""
+    """Returns uninitialized outputs of the RMSNorm functions, for fake kernels. Swizzled scales have one dimension."""
     scales = _scales(x, x.shape, _layout_named(swizzled), torch.float8_e4m3fn)
     return _codes(x, x.shape), scales.reshape(-1) if swizzled else scales
 
@@ -40,7 +40,7 @@ def _normalized(x, swizzled):
 def quantize(x: Tensor, quantizer: str = "mse", global_scale: Optional[Tensor] = None,
              global_divisor: Optional[Tensor] = None, layout: str = "linear",
              scope: str = "tensor") -> Tuple[Tensor, Tensor, Tensor]:
-    """(codes, scales, global_scale) of nvfp4.quantize; global_scale is a MULTIPLIER."""
+    """Returns (codes, scales, global_scale) of nvfp4.quantize; global_scale is a MULTIPLIER."""
     q = _nvfp4.quantize(x, quantizer, global_scale=global_scale, global_divisor=global_divisor,
                         layout=layout, scope=scope)
     return q.codes, q.scales, q.global_scale
@@ -59,7 +59,7 @@ def _(x, quantizer="mse", global_scale=None, global_divisor=None, layout="linear
 @torch.library.custom_op("nvfp4::dequantize", mutates_args=())
 def dequantize(codes: Tensor, scales: Tensor, global_scale: Tensor, dtype: torch.dtype,
                layout: str = "linear") -> Tensor:
-    """nvfp4.dequantize of [..., K/2] codes; global_scale is a MULTIPLIER, [1] or one for each row."""
+    """Calls nvfp4.dequantize for [..., K/2] codes; global_scale is a MULTIPLIER, [1] or one for each row."""
     shape = (*codes.shape[:-1], codes.shape[-1] * 2)
     scope = "tensor" if global_scale.numel() == 1 else "vector"
     q = _nvfp4.QuantizedTensor(codes, scales, global_scale, shape, layout=layout, scope=scope)
@@ -74,7 +74,7 @@ def _(codes, scales, global_scale, dtype, layout="linear"):
 @torch.library.custom_op("nvfp4::nvfp4_quantize", mutates_args=())
 def nvfp4_quantize(a: Tensor, a_global_sf: Tensor, sfLayout: int = 0,
                    quantizer: str = "max") -> Tuple[Tensor, Tensor]:
-    """nvfp4.nvfp4_quantize; a_global_sf is a DIVISOR, sfLayout the value of an SfLayout."""
+    """Calls nvfp4.nvfp4_quantize; a_global_sf is a DIVISOR, sfLayout the value of an SfLayout."""
     return _nvfp4.nvfp4_quantize(a, a_global_sf, sfLayout, quantizer=quantizer)
 
 
@@ -89,7 +89,7 @@ def e2m1_and_ufp8sf_scale_to_float(e2m1_tensor: Tensor, ufp8_scale_tensor: Tenso
                                    global_scale_tensor: Optional[Tensor] = None,
                                    is_sf_swizzled_layout: bool = True,
                                    is_sf_8x4_layout: bool = False) -> Tensor:
-    """nvfp4.e2m1_and_ufp8sf_scale_to_float; global_scale_tensor is a MULTIPLIER."""
+    """Calls nvfp4.e2m1_and_ufp8sf_scale_to_float; global_scale_tensor is a MULTIPLIER."""
     return _nvfp4.e2m1_and_ufp8sf_scale_to_float(
         e2m1_tensor, ufp8_scale_tensor, global_scale_tensor,
         is_sf_swizzled_layout=is_sf_swizzled_layout, is_sf_8x4_layout=is_sf_8x4_layout)
@@ -104,7 +104,7 @@ def _(e2m1_tensor, ufp8_scale_tensor, global_scale_tensor=None, is_sf_swizzled_l
 
 @torch.library.custom_op("nvfp4::block_scale_interleave", mutates_args=())
 def block_scale_interleave(unswizzled_sf: Tensor) -> Tensor:
-    """nvfp4.block_scale_interleave."""
+    """Calls nvfp4.block_scale_interleave."""
     return _nvfp4.block_scale_interleave(unswizzled_sf)
 
 
@@ -119,7 +119,7 @@ def _(unswizzled_sf):
 def silu_and_mul_nvfp4_quantize(input: Tensor, global_scale: Tensor,
                                 is_sf_swizzled_layout: bool = True, is_sf_8x4_layout: bool = False,
                                 quantizer: str = "max") -> Tuple[Tensor, Tensor]:
-    """nvfp4.silu_and_mul_nvfp4_quantize; global_scale is a DIVISOR."""
+    """Calls nvfp4.silu_and_mul_nvfp4_quantize; global_scale is a DIVISOR."""
     return _nvfp4.silu_and_mul_nvfp4_quantize(
         input, global_scale, is_sf_swizzled_layout=is_sf_swizzled_layout,
         is_sf_8x4_layout=is_sf_8x4_layout, quantizer=quantizer)
@@ -136,7 +136,7 @@ def _(input, global_scale, is_sf_swizzled_layout=True, is_sf_8x4_layout=False, q
 def rmsnorm_fp4quant(input: Tensor, weight: Tensor, global_scale: Optional[Tensor] = None,
                      eps: float = 1e-6, is_sf_swizzled_layout: bool = False,
                      quantizer: str = "max") -> Tuple[Tensor, Tensor]:
-    """nvfp4.rmsnorm_fp4quant with codes as uint8; global_scale is a DIVISOR."""
+    """Calls nvfp4.rmsnorm_fp4quant and returns codes as uint8; global_scale is a DIVISOR."""
     codes, scales = _nvfp4.rmsnorm_fp4quant(
         input, weight, global_scale=global_scale, eps=eps,
         is_sf_swizzled_layout=is_sf_swizzled_layout, quantizer=quantizer)
@@ -153,7 +153,7 @@ def add_rmsnorm_fp4quant(input: Tensor, residual: Tensor, weight: Tensor,
                          global_scale: Optional[Tensor] = None, eps: float = 1e-6,
                          is_sf_swizzled_layout: bool = False,
                          quantizer: str = "max") -> Tuple[Tensor, Tensor]:
-    """nvfp4.add_rmsnorm_fp4quant: changes residual in place; global_scale is a DIVISOR."""
+    """Calls nvfp4.add_rmsnorm_fp4quant, which changes residual in place; global_scale is a DIVISOR."""
     codes, scales = _nvfp4.add_rmsnorm_fp4quant(
         input, residual, weight, global_scale=global_scale, eps=eps,
         is_sf_swizzled_layout=is_sf_swizzled_layout, quantizer=quantizer)
@@ -169,7 +169,7 @@ def _(input, residual, weight, global_scale=None, eps=1e-6, is_sf_swizzled_layou
 @torch.library.custom_op("nvfp4::mm_fp4", mutates_args=())
 def mm_fp4(a: Tensor, b: Tensor, a_descale: Tensor, b_descale: Tensor,
            alpha: Optional[Tensor] = None, out_dtype: torch.dtype = torch.bfloat16) -> Tensor:
-    """nvfp4.mm_fp4: b [K/2, N] and its scales transposed; alpha is a MULTIPLIER."""
+    """Calls nvfp4.mm_fp4 with b [K/2, N] and its scales transposed; alpha is a MULTIPLIER."""
     # The compiler may hand over other strides than the caller did; what is right costs nothing.
     return _nvfp4.mm_fp4(a, b.T.contiguous().T, a_descale, b_descale.T.contiguous().T, alpha,
                          out_dtype)
@@ -184,7 +184,7 @@ def _(a, b, a_descale, b_descale, alpha=None, out_dtype=torch.bfloat16):
 def grouped_mm_fp4(a: Tensor, b: Tensor, a_descale: Tensor, b_descale: Tensor, m_indptr: Tensor,
                    alpha: Optional[Tensor] = None,
                    out_dtype: torch.dtype = torch.bfloat16) -> Tensor:
-    """nvfp4.grouped_mm_fp4; alpha is a MULTIPLIER, [1] or one for each group."""
+    """Calls nvfp4.grouped_mm_fp4; alpha is a MULTIPLIER, [1] or one for each group."""
     return _nvfp4.grouped_mm_fp4(a, b, a_descale, b_descale, m_indptr, alpha, None, out_dtype)
 
 
@@ -196,8 +196,8 @@ def _(a, b, a_descale, b_descale, m_indptr, alpha=None, out_dtype=torch.bfloat16
 @torch.library.custom_op("nvfp4::pack_weights", mutates_args=())
 def pack_weights(codes: Tensor, scales: Tensor, global_scale: Tensor,
                  layout: str = "linear") -> Tensor:
-    """PackedWeights.data of weights [N, K/2], or [G, N, K/2] with their scales one group's after the
-    other's; global_scale is a MULTIPLIER, [1] or [G], or one for each row."""
+    """Returns PackedWeights.data of weights [N, K/2], or [G, N, K/2] with the scales of all groups in order.
+    global_scale is a MULTIPLIER, [1] or [G], or one for each row."""
     groups = codes.shape[0] if codes.dim() == 3 else 1
     rows, cols = codes.shape[-2], 2 * codes.shape[-1]
     per_row = global_scale.numel() not in (1, groups)
@@ -223,7 +223,7 @@ def _(codes, scales, global_scale, layout="linear"):
 @torch.library.custom_op("nvfp4::gemm", mutates_args=())
 def gemm(x: Tensor, weights: Tensor, rows: int, alpha: Optional[Tensor] = None,
          bias: Optional[Tensor] = None, out_dtype: Optional[torch.dtype] = None) -> Tensor:
-    """nvfp4.gemm of x [..., K] with what pack_weights made of [rows, K]."""
+    """Calls nvfp4.gemm for x [..., K] and packed weights [rows, K]."""
     w = _nvfp4.PackedWeights(weights, rows, x.shape[-1])
     return _nvfp4.gemm(x.contiguous(), w, alpha=1.0 if alpha is None else alpha, bias=bias,
                        out_dtype=out_dtype)
@@ -238,8 +238,8 @@ def _(x, weights, rows, alpha=None, bias=None, out_dtype=None):
 def grouped_gemm(x: Tensor, weights: Tensor, rows: int, row_ends: Tensor,
                  alpha: Optional[Tensor] = None, bias: Optional[Tensor] = None,
                  out_dtype: Optional[torch.dtype] = None) -> Tensor:
-    """nvfp4.gemm of the groups of rows of x [M, K] that row_ends, int32 [G], ends; on a GPU the host
-    does not read it."""
+    """Calls nvfp4.gemm for the groups of rows of x [M, K] that end at row_ends, int32 [G]. On a GPU the host does not
+    read row_ends."""
     w = _nvfp4.PackedWeights(weights, rows, x.shape[-1], row_ends.numel())
     return _nvfp4.gemm(x.contiguous(), w, row_ends=row_ends, alpha=1.0 if alpha is None else alpha,
                        bias=bias, out_dtype=out_dtype)

@@ -1,4 +1,4 @@
-"""What the inputs of a model's linear layers are like, for quantizers that want to know.
+"""Measures the inputs of a model's linear layers, for quantizers that need statistics.
 
 nvfp4.calibrate.calibrate() and the command nvfp4-calibrate. Needs PyTorch, transformers 5 and
 safetensors.
@@ -38,7 +38,7 @@ __all__ = ["Calibration", "Statistics", "calibrate", "merge"]
 
 
 def weights_to_quantize(model):
-    """The weights that `nvfp4 quantize` would quantize -> shape, by the checkpoint's names."""
+    """Returns name -> shape of the weights that `nvfp4 quantize` would quantize, by the checkpoint's names."""
     with tempfile.TemporaryDirectory() as folder:
         report = nvfp4.quantize_checkpoint(model, Path(folder) / "none", dry_run=True)
     wanted = {t["name"]: t["shape"] for t in report["tensors"] if t["action"] == "quantized"}
@@ -48,7 +48,7 @@ def weights_to_quantize(model):
 
 
 def inputs_of(parameter, sources, shape):
-    """For each matrix of a parameter of the model, the modules of the checkpoint that it is made of."""
+    """Returns, for each matrix of a parameter, the names of the checkpoint modules that it consists of."""
     modules = [s.removesuffix(".weight") for s in sources]
     if len(shape) == 2:
         return [modules]
@@ -65,7 +65,7 @@ def inputs_of(parameter, sources, shape):
 
 
 class Calibration:
-    """What a model's weights are called, and what of it runs."""
+    """A model, the names of its weights in the checkpoint, and the run over its layers."""
 
     def __init__(self, model, dtype, device, gram_memory):
         wanted = weights_to_quantize(model)
@@ -76,7 +76,7 @@ class Calibration:
         self.grams = [self._grams_of(i) for i in range(len(self.weights))]
 
     def _weights_of(self, layer, wanted):
-        """Name of each parameter of a layer whose inputs count -> the modules of each of its matrices."""
+        """Returns, for each parameter of a layer that is quantized, the modules of each of its matrices."""
         found = {}
         module = self.blocks.model.get_submodule(layer)
         for name, parameter in module.named_parameters():
@@ -86,7 +86,7 @@ class Calibration:
         return found
 
     def depth_of(self, layer, name):
-        """K of a parameter: [N, K], [E, N, K], or [E, K, N] of families that multiply by x on the left."""
+        """Returns K of a parameter [N, K] or [E, N, K], or [E, K, N] in families that compute x · W."""
         shape = self.blocks.model.get_submodule(layer).get_parameter(name).shape
         hidden = self.blocks.model.config.get_text_config().hidden_size
         reads_hidden = not name.rpartition(".")[2].startswith(("down", "w2"))
@@ -95,7 +95,8 @@ class Calibration:
         return shape[-1]
 
     def _grams_of(self, i):
-        """K of the Gram matrices of a layer, at most: what shares its inputs is known by name."""
+        """Returns K of each Gram matrix of a layer. It is an upper limit: layers that share an input are known by
+        name."""
         inputs = set()
         for name, matrices in self.weights[i].items():
             shared = re.sub(r"\b[qkv]_proj\b", "qkv", re.sub(r"\b(gate|up|gate_up)_proj\b|\bw[13]\b", "gate", name))
@@ -103,19 +104,19 @@ class Calibration:
         return [k for _, _, k in inputs]
 
     def gram_bytes(self):
-        """Of the file, at most."""
+        """Returns an upper limit of the bytes of all Gram matrices in the file."""
         return sum(k * (k + 1) // 2 * 4 for depths in self.grams for k in depths)
 
     def modules(self):
         return [m for weights in self.weights for matrices in weights.values() for names in matrices for m in names]
 
     def groups(self):
-        """Of weights that are quantized together."""
+        """Returns the number of groups of weights that are quantized together."""
         return sum(len(groups_of(weights)) for weights in self.weights)
 
     def run(self, windows, batch, keep_gram, parts, progress, one_pass=None, few=None):
-        """Every layer in turn; what it saw goes to `parts`, and with `one_pass` its weights are quantized. `few`: the
-        Sensitivity to measure."""
+        """Runs the layers in order and saves their statistics in `parts`. With `one_pass` it also quantizes each layer.
+        `few`: the Sensitivity to measure, or None."""
         hidden, arguments = self.blocks.start(windows.split(batch))
         first, hidden = parts.states(hidden)
         if few:
@@ -158,7 +159,7 @@ class Calibration:
         return together
 
     def _run_layer(self, i, hidden, arguments, collector, few=None):
-        """Its outputs take the place of `hidden`. Nothing here outlives it that holds the weights."""
+        """Runs a layer; its outputs replace `hidden`. No reference to the weights remains after the call."""
         with self.blocks.loaded(i, self.weights[i]) as (layer, streamed):
             weights = [(layer.get_parameter(n), modules) for n, modules in self.weights[i].items()
                        if n not in self.blocks.streams(i)]
@@ -178,8 +179,8 @@ class Calibration:
                     streamed.run(jobs[begin:begin + size])
 
     def _side_by_side(self, i, first, batches, experts, collector):
-        """Batches that go through the layer together. Where it has experts, these are read for all of them and come
-        first; else the Gram matrices, which are kept out of memory at a higher price."""
+        """Returns the number of batches that go through the layer together. With experts, all batches share each matrix
+        that is read, and this has priority over Gram matrices in memory."""
         tokens, width, itemsize = first.shape[0] * first.shape[1], first.shape[-1], first.dtype.itemsize
         channels = widest(self.blocks.linears[i], width)
         of_batch = held(tokens, width, itemsize, experts, experts_of_token(self.blocks.model.config), channels)
@@ -195,12 +196,13 @@ class Calibration:
 
 
 def in_place_of(hidden, out):
-    """`out`, in the memory of `hidden`: that of all batches does not grow, nor wander."""
+    """Copies `out` into the memory of `hidden`, if shape and dtype are equal, so that memory does not grow or
+    fragment."""
     return hidden.copy_(out) if (hidden.shape, hidden.dtype) == (out.shape, out.dtype) else out
 
 
 def forward(layer, states, arguments):
-    """What the layer returns. `arguments`: those of as many windows, or more."""
+    """Returns the output of the layer. `arguments` are those of as many windows as `states` has, or more."""
     args, kwargs = (trimmed(given, states.shape[0]) for given in arguments)
     return layer(states, *args, **kwargs)
 
@@ -216,7 +218,7 @@ def forget(hidden):
 
 
 def trimmed(value, count):
-    """The arguments of a whole batch, for one of `count` windows."""
+    """Returns the arguments of a whole batch for a batch of `count` windows."""
     if isinstance(value, dict):
         return {k: trimmed(v, count) for k, v in value.items()}
     if isinstance(value, (tuple, list)):
@@ -227,7 +229,8 @@ def trimmed(value, count):
 
 
 def of_rank(tokens, batch, rank, ranks):
-    """The batches of a rank, whole: what is computed of a window depends on those beside it."""
+    """Returns the windows of a rank, in whole batches: the result for a window depends on the other windows of its
+    batch."""
     batches = tokens.split(batch)
     if ranks > len(batches):
         raise InvalidValueError(f"ranks = {ranks}, must be at most {len(batches)}, the number of batches: "
@@ -236,7 +239,7 @@ def of_rank(tokens, batch, rank, ranks):
 
 
 def file_of_rank(out, rank, ranks):
-    """<out>.rank-R-of-N, before the end .safetensors."""
+    """Returns <out>.rank-R-of-N; the suffix .safetensors stays last."""
     end = ".safetensors" if str(out).endswith(".safetensors") else ""
     return f"{str(out).removesuffix(end)}.rank-{rank}-of-{ranks}{end}"
 

@@ -1,5 +1,5 @@
-"""A causal language model of transformers, run one decoder layer at a time with its weights read
-from disk when they are needed: of its matrices one is in memory."""
+"""Runs a causal language model of transformers one decoder layer at a time. Weights are read from disk when they are
+needed, one matrix at a time."""
 
 import contextlib
 import json
@@ -24,12 +24,12 @@ from .reading import EmbeddingRows, Streamed, linears_of
 
 
 class _LastLayer(Exception):
-    """The rest of the model is not wanted."""
+    """Ends a run of the model whose remaining part is not needed."""
 
 
 @contextlib.contextmanager
 def parameters_on_meta():
-    """Modules made here have parameters without memory, but real buffers."""
+    """A context in which new modules have parameters without memory, but real buffers."""
     register = nn.Module.register_parameter
 
     def on_meta(module, name, parameter):
@@ -55,7 +55,7 @@ def checkpoint_files(folder):
 
 
 def find_layers(model):
-    """The longest list of modules of one kind, inside of which there are linear layers."""
+    """Returns the name and the longest list of modules that contain linear layers: the decoder layers."""
     lists = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.ModuleList)
              and any(isinstance(child, nn.Linear) for child in m.modules())]
     if not lists:
@@ -64,15 +64,15 @@ def find_layers(model):
 
 
 def head_of(model):
-    """Names of the parameters behind the last layer that turn states into logits."""
+    """Returns the names of the parameters of the output head."""
     head = model.get_output_embeddings()
     return {f"{name}.{last}" for name, module in model.named_modules() if module is head
             for last, _ in module.named_parameters(recurse=False)}
 
 
 class Blocks:
-    """`names[i]` is the i-th decoder layer; `sources` is by parameter of the model what the checkpoint
-    calls the tensors that it is made of."""
+    """The decoder layers of a model. `names[i]` is the name of layer i. `sources` maps each parameter of the model to
+    the checkpoint tensors that it is made of."""
 
     def __init__(self, folder, dtype, device):
         with taken_from_transformers(folder, "config.json"):
@@ -93,7 +93,7 @@ class Blocks:
         self._find_linears()
 
     def _sort_tensors(self):
-        """Which tensor of the checkpoint goes into which layer, under which name."""
+        """Finds the layer and the parameter of each checkpoint tensor."""
         transforms = get_model_conversion_mapping(self.model)
         renamings = [t for t in transforms if isinstance(t, WeightRenaming)]
         converters = [t for t in transforms if isinstance(t, WeightConverter)]
@@ -114,8 +114,8 @@ class Blocks:
                 self.tensors.get(name, {})[key] = file
 
     def _find_experts(self):
-        """Of each layer, by name, the modules whose experts are read one by one, and the sources of their stacks;
-        `whole`: of those of the others the first, and why."""
+        """Finds, for each layer, the modules whose experts are read one by one, by name, and the sources of their
+        stacks. `whole` has the first of the other modules of each class, and the reason."""
         self.experts, self.linears, self.whole = [], [], {}
         for layer_name, layer in zip(self.names, self.layers):
             found, others = streamed_modules(layer)
@@ -132,8 +132,8 @@ class Blocks:
             self.experts.append((found, sources))
 
     def _find_linears(self):
-        """Of each layer, by name, the modules whose matrix is read when it is used. What is made of several tensors
-        is not among them."""
+        """Finds, for each layer, the linear modules whose matrix is read when it is used, by name. A matrix made of
+        several tensors is not among them."""
         for layer, layer_name, (_, sources) in zip(self.layers, self.names, self.experts):
             found = {}
             for name, module in linears_of(layer).items():
@@ -143,7 +143,8 @@ class Blocks:
             self.linears.append(found)
 
     def _embeddings(self):
-        """Those outside of the layers whose rows are read when they are used: name of the parameter -> source."""
+        """Returns parameter name -> source of the embeddings outside of the layers. Their rows are read when they are
+        used."""
         sources = {}
         for name, module in self.model.named_modules():
             if isinstance(module, nn.Embedding) and module.max_norm is None and not self._in_layer(name + "."):
@@ -159,7 +160,7 @@ class Blocks:
         return Source({k: files[k] for k in keys}, {k: self.patterns[k] for k in keys}, converter)
 
     def streams(self, i):
-        """Names of the i-th layer's parameters that are not loaded with it."""
+        """Returns the names of the parameters of layer i that are not loaded with the layer."""
         stacks = {f"{name}.{last}" for name, module in self.experts[i][0].items() for last in stacks_of(module)}
         return stacks | {f"{name}.weight" for name in self.linears[i]}
 
@@ -189,8 +190,8 @@ class Blocks:
                     m._parameters[name] = nn.Parameter(p.data.to("meta"), requires_grad=False)
 
     def attentions(self, i):
-        """Modules of the i-th layer whose keys and values are cached as they are -> what the checkpoint calls them.
-        Multi-head latent attention caches something else, a layer that shares a cache nothing."""
+        """Returns module -> checkpoint name of the attentions of layer i that cache keys and values as they are.
+        Multi-head latent attention and layers that share another layer's cache are left out."""
         found = {}
         for name, module in self.layers[i].named_modules():
             if hasattr(module, "kv_b_proj") or getattr(module, "is_kv_shared_layer", False):
@@ -202,7 +203,7 @@ class Blocks:
         return found
 
     def start(self, batches):
-        """Hidden states before the first layer, and the other arguments of each layer."""
+        """Returns the hidden states before the first layer, and the other arguments of each layer."""
         rows = self._embeddings()
         self._load(None, rows)
         reader = EmbeddingRows(self.model, rows, self.device)
@@ -233,7 +234,8 @@ class Blocks:
         return hidden, arguments
 
     def tail(self, tokens, states, in_tuple):
-        """What the head is multiplied with, if the last layer returns `states`, by itself or in a tuple."""
+        """Returns the input of the output head for `states`, the last layer's output. `in_tuple`: layers return a
+        tuple."""
         rows = self._embeddings()
         self._load(None, rows)
         head, found = self.model.get_output_embeddings(), []
@@ -265,8 +267,8 @@ class Blocks:
 
     @contextlib.contextmanager
     def loaded(self, i, modules):
-        """The i-th layer, and its matrices, which are read one by one; `modules`: by parameter, what the checkpoint
-        calls them."""
+        """A context with layer i and its matrices, which are read one by one. `modules`: the checkpoint modules of each
+        parameter."""
         self._load(self.names[i], self.streams(i))
         found, sources = self.experts[i]
         streamed = Streamed(found, self.linears[i], sources, self.device, modules)

@@ -1,4 +1,4 @@
-"""Watches the inputs of a layer's weights while it runs."""
+"""Collects statistics of the inputs of a layer's weights while the layer runs."""
 
 import threading
 import weakref
@@ -26,16 +26,16 @@ COLUMNS = 1024
 
 
 class Recent(threading.local):
-    """Inputs that the running batch has shown last, which it may have forgotten, with their owners. `blind`: of what
-    runs now nothing counts."""
+    """The latest inputs of the running batch, as weak references, with their owners. While `blind` is set, nothing is
+    collected."""
 
     def __init__(self):
         self.inputs, self.blind = [], False
 
 
 class Collector:
-    """Adds up the inputs of one block's modules. Inputs and Gram matrices take `memory` bytes at most if there is a
-    `spool` for the others."""
+    """Sums over the inputs of the modules of one layer. Inputs and Gram matrices take at most `memory` bytes if there
+    is a `spool` for the rest."""
 
     def __init__(self, keep_gram=False, memory=None, spool=None):
         self.keep_gram, self.spool = keep_gram, spool
@@ -49,7 +49,7 @@ class Collector:
         self.caches = {}  # attention -> [amax of keys, amax of values]
 
     def see(self, modules, x):
-        """`x` [..., K] is the input of each of `modules`."""
+        """Adds `x` [..., K], the input of each of `modules`."""
         owner = self._owner(modules, x)
         plain = x.detach().reshape(-1, x.shape[-1])
         x = plain
@@ -68,7 +68,8 @@ class Collector:
             self._add_gram(owner, plain)
 
     def _add_gram(self, owner, x):
-        """Adds x [n, K] to what makes up the Gram matrix of `owner`: wherever it is, the order is that of the calls."""
+        """Adds x [n, K] to the Gram matrix of `owner`. The order of the sum is that of the calls, wherever the parts
+        are stored."""
         self.places.setdefault(owner, (x.shape[-1], x.device))
         if owner in self.grams:
             add_products(self.grams[owner], x)
@@ -97,7 +98,7 @@ class Collector:
             add_products(self.grams[owner], x.to(device))
 
     def take_gram(self, owner):
-        """The upper triangle of its Gram matrix row by row, which is forgotten then."""
+        """Returns the upper triangle of the Gram matrix of `owner`, row by row, and removes the matrix."""
         if owner in self.inputs:
             self._form_gram(owner)
         return upper_triangle(self.grams.pop(owner))
@@ -106,7 +107,7 @@ class Collector:
         return self.spool is not None and owner in self.spool
 
     def _owner(self, modules, x):
-        """The module that saw this input first, and alone keeps its Gram matrix."""
+        """Returns the module that got this input first. It alone keeps the Gram matrix."""
         owner = next((o for seen, o in self.recent.inputs if seen() is x), None)
         if owner is None:
             owner = modules[0]
@@ -128,7 +129,7 @@ class Collector:
             self.recent.blind = False
 
     def see_cache(self, attention, key, value):
-        """`key` and `value` are what an attention would put into its cache."""
+        """Adds the `key` and `value` that an attention would cache."""
         if self.recent.blind:
             return
         seen = [t.detach().abs().amax().float() for t in (key, value)]
@@ -165,13 +166,14 @@ def bytes_of(tensors):
 
 
 def add_products(gram, x):
-    """gram += xᵀ · x, with no other matrix of that size."""
+    """Computes gram += xᵀ · x without another matrix of that size."""
     x = x.float()
     gram.addmm_(x.T, x)
 
 
 def squares_and_amax(x):
-    """Of the columns of x [n, K], and of all. No copy of x as a whole is made."""
+    """Returns the sums of squares of the columns of x [n, K], and the largest magnitude of x. Makes no copy of the
+    whole x."""
     squares = torch.empty(x.shape[-1], dtype=torch.float64, device=x.device)
     amaxes = []
     for begin in range(0, x.shape[-1], COLUMNS):
@@ -182,7 +184,7 @@ def squares_and_amax(x):
 
 
 def upper_triangle(matrix):
-    """[K (K + 1) / 2], row by row, in parts of many rows."""
+    """Yields the upper triangle [K (K + 1) / 2], row by row, in parts of many rows."""
     rows = max(1, ELEMENTS // len(matrix))
     for begin in range(0, len(matrix), rows):
         yield torch.cat([matrix[row, row:] for row in range(begin, min(begin + rows, len(matrix)))])
@@ -200,7 +202,7 @@ class Gemm:
         return self.function(*self.args, **self.kwargs)
 
     def add_to(self, product):
-        """Returns what the call makes of x · weight: the sum with its bias or its first argument."""
+        """Returns the result of the call for x · weight: the sum with its bias or its first argument."""
         if GEMMS[self.function] is _SUM:
             added = self.kwargs["input"] if "input" in self.kwargs else self.args[0]
             return self.kwargs.get("beta", 1) * added + self.kwargs.get("alpha", 1) * product
@@ -209,7 +211,8 @@ class Gemm:
 
 
 class Products(TorchFunctionMode):
-    """Products with the weights of a layer, which it knows by their places or what they say of themselves."""
+    """Intercepts GEMMs with the weights of a layer. It knows weights by their addresses or by their attribute
+    `nvfp4_modules`."""
 
     def __init__(self, weights):
         super().__init__()
@@ -233,13 +236,13 @@ class Products(TorchFunctionMode):
         return function(*args, **kwargs)
 
     def products(self, gemm, modules):
-        """With a stack."""
+        """Runs a GEMM with a stack [E, ..], one expert at a time."""
         return gemm.add_to(torch.stack([self.product(Gemm(torch.matmul, (part, matrix), {}), names)
                                         for part, matrix, names in zip(gemm.x, gemm.weight, modules)]))
 
 
 class Watch(Products):
-    """Shows a collector the inputs of products."""
+    """Passes the inputs of GEMMs to a collector."""
 
     def __init__(self, weights, collector):
         super().__init__(weights)
@@ -257,7 +260,7 @@ class Watch(Products):
 
 @contextmanager
 def watched_attention(names, collector):
-    """Shows a collector the keys and values of attentions; `names`: what these are called, by module."""
+    """A context that passes the keys and values of attentions to a collector. `names`: checkpoint names by module."""
     get = ALL_ATTENTION_FUNCTIONS.get_interface
 
     def watched(implementation, default):

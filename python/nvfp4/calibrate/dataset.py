@@ -6,7 +6,7 @@ from .._errors import InvalidValueError, IoError, UnsupportedError
 
 
 def documents_of_dataset(path, column="text"):
-    """The strings of a column."""
+    """Returns the strings of a column that are not empty."""
     if not Path(path).exists():
         raise IoError(f"{path}: no such file or folder", code="NV0102")
     try:

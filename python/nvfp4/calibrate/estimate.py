@@ -1,4 +1,4 @@
-"""What a run would take, from config.json alone: the weights need not be there."""
+"""Estimates time, memory and disk space of a run from config.json alone."""
 
 import time
 
@@ -14,7 +14,7 @@ from .sensitivity import default_tokens, groups_of, shared_input, windows_of_few
 
 
 def rate(dtype, device):
-    """Multiplications and additions a second, of a product of [1024, 1024]."""
+    """Returns operations per second of a GEMM of size 1024: two for each multiplication with its addition."""
     a = torch.ones(1024, 1024, dtype=dtype, device=device)
     seconds = []
     for _ in range(3):
@@ -25,7 +25,7 @@ def rate(dtype, device):
 
 
 class Estimate:
-    """Figures of the largest layer, and sums over all layers."""
+    """Sizes of the layers of a model and of the text."""
 
     def __init__(self, model, windows, context, batch, dtype, device):
         with taken_from_transformers(model, "config.json"):
@@ -49,7 +49,8 @@ class Estimate:
         self.before = sum(count for name, count in outside.items() if name not in {*head_of(whole), *rows})
 
     def _of_layer(self, layer):
-        """weights: (matrices, N, K, tokens of each); grams: input -> (matrices, K, tokens of each)."""
+        """Returns the sizes of a layer. weights: (matrices, N, K, tokens per matrix); grams: (matrices, K, tokens per
+        matrix) of each input."""
         weights, grams, names = [], {}, []
         for name, p in layer.named_parameters():
             module = name.removesuffix(".weight")
@@ -75,7 +76,7 @@ class Estimate:
                     channels=widest(linears, self.hidden), experts=max((shape[0] for shape in stacks), default=0))
 
     def _of_running(self, layer, with_grams, room):
-        """Bytes of a layer while it runs."""
+        """Returns bytes of memory and disk that a layer takes while it runs."""
         size, depths = self.dtype.itemsize, [(e, k, t) for e, k, t in layer["grams"]] if with_grams else []
         of_batch = held(self.of_batch, self.hidden, size, layer["experts"], self.top, layer["channels"])
         first = 0 if layer["experts"] else sum(e * k * k * 4 for e, k, _ in depths)
@@ -92,7 +93,7 @@ class Estimate:
                     spilled=inputs if kept > room - waiting else 0, gram=max((k * k * 4 for _, k, _ in depths), default=0))
 
     def run(self, with_grams, gram_memory):
-        """Of the layer that takes most while it runs, and of all."""
+        """Returns the bytes of the layer that takes most while it runs, and the largest spool on disk."""
         room = gram_memory if gram_memory is not None else room_for(k for layer in self.layers for _, _, k, _ in
                                                                     layer["weights"])
         running = [self._of_running(layer, with_grams, room) for layer in self.layers]
@@ -100,7 +101,7 @@ class Estimate:
         return most, max(r["spilled"] for r in running)
 
     def few(self, sensitivity):
-        """Tokens, multiplications and additions, and bytes on disk of measuring what each group alone does."""
+        """Returns tokens, operations, and bytes on disk for measuring the sensitivity."""
         groups = sum(layer["groups"] for layer in self.layers)
         if sensitivity is None:
             sensitivity = default_tokens(self.tokens, groups)
@@ -155,8 +156,8 @@ class Estimate:
 
 
 def factor_bytes(depths):
-    """Of a layer whose inputs have so many channels: the largest Gram matrix is factored while the factors of the one
-    before are at work."""
+    """Returns bytes for factoring the Gram matrices of a layer with K in `depths`: the largest is factored while the
+    factors of the one before are in use."""
     first, second = sorted([*depths, 0, 0])[:-3:-1]
     return 12 * first * first + 8 * second * second
 

@@ -1,7 +1,7 @@
-"""Experts that are read from the checkpoint when tokens of theirs are there: their stack is never in memory.
+"""Reads experts from the checkpoint when they have tokens, so that their stack is never in memory.
 
-transformers 5 has all experts of a layer in parameters [E, ..], of which its modules take one matrix at a time by
-indexing. In reading.py something else is indexed: it reads the matrix, by the same conversion that makes the parameter.
+transformers 5 has all experts of a layer in parameters [E, ..], and its modules take one matrix at a time by indexing. An
+object of reading.py takes the place of the parameter and reads the matrix, with the conversion that makes the parameter.
 """
 
 import ast
@@ -14,13 +14,13 @@ from transformers.core_model_loading import Concatenate, Interleave, MergeModule
 
 
 def stacks_of(module):
-    """Names of the parameters of a module that have a matrix for each expert."""
+    """Returns the names of the parameters of a module that have a matrix for each expert."""
     experts = getattr(module, "num_experts", None)
     return [name for name, p in module._parameters.items() if p is not None and p.dim() == 3 and len(p) == experts]
 
 
 def takes_one_at_a_time(module):
-    """Whether its forward goes over experts, and uses its stacks by indexing them with one alone."""
+    """Reports whether forward() loops over experts and uses its stacks only by indexing them with one expert."""
     names, used = set(stacks_of(module)), set()
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(type(module).forward))))
@@ -41,12 +41,13 @@ def takes_one_at_a_time(module):
 
 
 def multiplies_all_at_once(module):
-    """Llama 4: every expert gets all tokens, with zeros for those of others."""
+    """Reports whether the module is that of Llama 4: every expert gets all tokens, with zeros for those of others."""
     return type(module).__name__ == "Llama4TextMoe"
 
 
 def forward_llama4(moe, hidden_states):
-    """What a Llama4TextMoe computes, each expert with its own tokens only. Sums are in another order."""
+    """Returns the output of a Llama4TextMoe, computed with only the tokens of each expert. The order of sums
+    differs."""
     x = hidden_states.reshape(-1, moe.hidden_dim)
     scores, logits = moe.router(x)
     out, experts = moe.shared_expert(x), moe.experts
@@ -60,7 +61,8 @@ def forward_llama4(moe, hidden_states):
 
 
 def streamed_modules(layer):
-    """Modules of a layer whose experts can be read one by one, by name; and why those of the others cannot."""
+    """Returns the modules of a layer whose experts can be read one by one, by name, and the reason why not for the
+    other modules with experts."""
     found, others = {}, {}
     gathered = {f"{name}.experts" for name, m in layer.named_modules() if multiplies_all_at_once(m)}
     for name, module in layer.named_modules():
@@ -73,7 +75,7 @@ def streamed_modules(layer):
 
 
 def keeps_experts_apart(operation):
-    """Whether a conversion does with a stack what it does with each of its matrices."""
+    """Reports whether a conversion treats each matrix of a stack by itself."""
     if isinstance(operation, MergeModulelist):
         return operation.dim == 0
     if isinstance(operation, Transpose):
@@ -89,22 +91,22 @@ def experts_of_token(config):
 
 @dataclass
 class Source:
-    """Tensors of the checkpoint that a parameter is made of: `files` by their names, `patterns` of the conversion
-    by name, and the conversion; None where the parameter is as it is stored."""
+    """The checkpoint tensors of a parameter: `files` by tensor name, `patterns` of the conversion by tensor name, and
+    the conversion, or None if the parameter is stored as it is."""
 
     files: dict
     patterns: dict
     converter: object
 
     def by_pattern(self):
-        """Pattern -> names, in the order of the experts."""
+        """Returns pattern -> tensor names, in the order of the experts."""
         found = {}
         for key in sorted(self.files, key=dot_natural_key):
             found.setdefault(self.patterns[key], []).append(key)
         return found
 
     def is_plain(self, shape):
-        """Whether a matrix is stored as it is."""
+        """Reports whether a matrix is stored as it is."""
         return self.converter is None and len(self.files) == 1 and all(
             file.get_slice(key).get_shape() == list(shape) for key, file in self.files.items())
 
@@ -113,13 +115,13 @@ class Source:
         return file.get_slice(key)[...].to(device=device, dtype=dtype)
 
     def read_rows(self, rows, device, dtype):
-        """Of a matrix that is stored as it is: `rows` is a list."""
+        """Returns rows of a matrix that is stored as it is. `rows` is a list."""
         (key, file), = self.files.items()
         stored = file.get_slice(key)
         return torch.cat([stored[row:row + 1] for row in rows]).to(device=device, dtype=dtype)
 
     def problem(self, shape):
-        """Why a single expert of a parameter of that shape cannot be read; None if it can."""
+        """Returns why a single expert of a parameter of that shape cannot be read, or None if it can."""
         operations = self.converter.operations if self.converter else []
         for operation in operations:
             if not keeps_experts_apart(operation):
@@ -137,7 +139,7 @@ class Source:
         return None
 
     def read(self, expert, device, dtype):
-        """A matrix, as indexing the parameter would give it."""
+        """Returns the matrix of an expert, as indexing the parameter would."""
         merged = self.converter and any(isinstance(op, MergeModulelist) for op in self.converter.operations)
         tensors = {}
         for pattern, keys in self.by_pattern().items():

@@ -1,4 +1,4 @@
-"""Quantizes a model layer by layer, as calibration goes through it: nothing of a layer stays in memory."""
+"""Quantizes a model layer by layer while calibration runs. No layer stays in memory."""
 
 import json
 import shutil
@@ -15,7 +15,8 @@ LIST = "nvfp4.files.json"  # of the source, if nvfp4 wrote it
 
 
 class OnePass:
-    """OUT.parts has a quantized folder for each layer; finish() makes an output of them there, and then OUT."""
+    """The folder OUT.parts with a quantized folder for each layer. finish() assembles the output there, then renames it
+    to OUT."""
 
     def __init__(self, model, out, options, resume):
         if options["format"] not in ("modelopt", "compressed-tensors"):
@@ -32,12 +33,12 @@ class OnePass:
             raise InvalidValueError(f"{out}: is not empty")
 
     def start(self):
-        """Of what an earlier run left nothing is taken."""
+        """Removes what an earlier run left."""
         for folder in (self.layers, self.partial):
             shutil.rmtree(folder, ignore_errors=True)
 
     def _quantize(self, name, tensors, statistics):
-        """A folder of part of the model, quantized."""
+        """Writes a part of the model to a folder, quantized."""
         source, made = self.layers / f"{name}.source", self.layers / name
         for folder in (source, made):
             shutil.rmtree(folder, ignore_errors=True)
@@ -57,7 +58,7 @@ class OnePass:
         self._quantize(f"{i}", tensors, statistics)
 
     def finish(self, blocks):
-        """May be interrupted anywhere, and called again."""
+        """Assembles the output. May be interrupted anywhere and called again."""
         if not self.is_whole:
             self._assemble(blocks)
             if self.out.exists():
@@ -95,7 +96,7 @@ class OnePass:
 
 
 def spans(file):
-    """Names of the tensors of a safetensors file, and their bytes."""
+    """Yields name and bytes of each tensor of a safetensors file."""
     with open(file, "rb") as opened:
         header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
     for name, about in header.items():
@@ -105,7 +106,7 @@ def spans(file):
 
 
 def together(configs):
-    """One configuration of those of the parts: their lists of layers left alone are added."""
+    """Returns one configuration for those of the parts. Lists of strings, such as excluded layers, are united."""
     first = configs[0]
     if isinstance(first, dict):
         keys = dict.fromkeys(k for c in configs for k in c)

@@ -1,4 +1,4 @@
-"""What a run has done so far, by layer, so that an interrupted one can go on."""
+"""Saves the progress of a run by layer, so that an interrupted run can be resumed."""
 
 import json
 import os
@@ -12,8 +12,8 @@ from .statistics import Statistics, write_tensors
 
 
 class Parts:
-    """A folder: the key of the run, statistics of each layer, and the hidden states after the last. When all is
-    done it gets another name, from which it is removed: `was_done` says that a run was interrupted there."""
+    """A folder with the arguments of the run, the statistics of each layer, and the hidden states after the last layer.
+    A finished run renames it before it is removed. `was_done`: an earlier run was interrupted after that."""
 
     def __init__(self, folder, key, resume):
         self.folder, self.done, self.count = Path(folder), Path(f"{folder}.done"), 0
@@ -38,7 +38,7 @@ class Parts:
 
     @staticmethod
     def _require_own(place):
-        """Raises InvalidValueError for a folder that no run of calibrate left: it would be removed."""
+        """Raises InvalidValueError for a folder that no run of calibrate wrote. A run would remove it."""
         if place.exists() and not (place / "run.json").exists() and (
                 not place.is_dir() or any(file.name != "run.partial" for file in place.iterdir())):
             raise InvalidValueError(f"{place}: is there already, and calibrate did not write it; remove it yourself")
@@ -52,7 +52,8 @@ class Parts:
         return self.folder / f"layer-{i}.safetensors"
 
     def states(self, first):
-        """How many layers are done, and the hidden states after them; `first`: those before all."""
+        """Returns the number of finished layers and the hidden states after them. `first`: the states before all
+        layers."""
         file = self.folder / "states.safetensors"
         if not file.exists():
             return 0, first
@@ -64,17 +65,17 @@ class Parts:
             raise FormatError(f"{file}: {no}") from no
 
     def keep_states(self, i, hidden):
-        """Of all batches, behind the i-th layer, which is not done yet."""
+        """Writes the hidden states of all batches after layer i, which is not finished yet."""
         write_tensors(self.folder / "states.partial", {str(b): h for b, h in enumerate(hidden)}, {"layers": str(i + 1)})
 
     def save(self, i, statistics):
-        """The states last: they say that the layer is done."""
+        """Saves a layer. The states are renamed last, which marks the layer as finished."""
         statistics.save(self._layer(i))
         os.replace(self.folder / "states.partial", self.folder / "states.safetensors")
         self.count = i + 1
 
     def take_states(self, hidden, places):
-        """Back into memory those that are not there."""
+        """Reads hidden states that are not in memory."""
         if any(h is None for h in hidden):
             with safe_open(self.folder / "states.safetensors", "pt") as states:
                 for b, place in enumerate(places):
@@ -85,7 +86,7 @@ class Parts:
         return Statistics.sum_of(self._layer(i) for i in range(self.count))
 
     def remove(self):
-        """The file that says what it is of goes last."""
+        """Removes the folder. The file with the arguments is removed last."""
         if not self.was_done:
             os.replace(self.folder, self.done)
         for file in sorted(self.done.iterdir(), key=lambda f: f.name == "run.json"):

@@ -1,7 +1,8 @@
-"""Matrices of a layer that are read from the checkpoint when a product with them is due: there is one at a time.
+"""Reads matrices of a layer from the checkpoint when they are multiplied, one at a time.
 
-A linear layer gets a class whose `weight` is read, a module with a stack of experts something in its place that is
-indexed. Batches that go through the layer together share what is read (turns.py)."""
+A linear layer gets a class whose `weight` is read. A module with experts gets an object that is indexed in the place of
+its stack. Batches that go through the layer together share what is read (turns.py).
+"""
 
 import contextlib
 import ctypes
@@ -19,19 +20,19 @@ MODULES = "nvfp4_modules"
 
 
 def linears_of(layer):
-    """Modules of a layer that multiply by a matrix, by name."""
+    """Returns the modules of a layer that multiply by a matrix, by name."""
     return {name: m for name, m in layer.named_modules()
             if isinstance(m, torch.nn.Linear) or type(m).__name__ == "Conv1D"}
 
 
 def give_back():
-    """Asks glibc for what was freed: each thread's heap keeps it, between what is still in use."""
+    """Returns freed memory to the system. glibc's heaps of threads would keep it."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 class Opened:
-    """The matrix that is in memory. Batches that want another one wait until theirs is opened."""
+    """The matrix in memory. Batches that need another one wait until it is opened."""
 
     def __init__(self):
         self.key, self.matrix = None, None
@@ -52,7 +53,7 @@ class Opened:
 
 
 class Stack:
-    """Stands where a module has a parameter [E, ..]."""
+    """Replaces a parameter [E, ..] of a module."""
 
     def __init__(self, number, parameter, source, device, modules, opened):
         self.number, self.shape, self.dtype, self.device = number, parameter.shape, parameter.dtype, device
@@ -75,8 +76,8 @@ class Stack:
 
 
 class Weight:
-    """What a linear layer reads. In a layer with experts each batch reads it for itself (`alone`), so that it gets to
-    the experts with little in its hands, and all wait for these."""
+    """The weight of a linear layer. In a layer with experts (`alone`) each batch reads it by itself, before all batches
+    wait for the experts with little memory in use."""
 
     def __init__(self, number, parameter, source, device, modules, opened, alone):
         self.number, self.dtype, self.device, self.alone = number, parameter.dtype, device, alone
@@ -89,16 +90,16 @@ class Weight:
 
 @functools.cache
 def reading(kind):
-    """A class of modules that take their weight from `nvfp4_weight`."""
+    """Returns a subclass of `kind` whose weight is read from `nvfp4_weight`."""
     return type(kind.__name__, (kind,), {"weight": property(lambda self: self.__dict__["nvfp4_weight"].get())})
 
 
 class Streamed:
-    """The matrices of a layer, read one by one while it runs."""
+    """The matrices of a layer, which are read one by one while the layer runs."""
 
     def __init__(self, experts, linears, sources, device, names):
-        """`experts` and `linears` by name; `sources` by parameter; `names`: by parameter, what the checkpoint calls
-        its matrices."""
+        """`experts` and `linears`: modules by name; `sources` by parameter; `names`: checkpoint modules of the matrices
+        of each parameter."""
         self.opened, self.stacks, self.linears = Opened(), [], []
         for number, (name, module) in enumerate(experts.items()):
             for nth, last in enumerate(stacks_of(module)):
@@ -112,12 +113,13 @@ class Streamed:
                                                 modules, self.opened, bool(self.stacks))))
 
     def most(self):
-        """Experts of a module."""
+        """Returns the largest number of experts of a module."""
         return max((stack.shape[0] for _, _, stack in self.stacks), default=0)
 
     @contextlib.contextmanager
     def in_place(self, layer):
-        """What an object itself has is found before its parameters, and what its class has before that."""
+        """A context in which a layer reads its matrices from the checkpoint. An instance attribute is found before a
+        parameter, and a property of the class before both."""
         put = [(module, last, stack) for module, last, stack in self.stacks]
         put += [(m, "forward", forward_llama4.__get__(m)) for m in layer.modules() if multiplies_all_at_once(m)]
         put += [(module, "nvfp4_weight", weight) for module, weight in self.linears]

@@ -1,4 +1,4 @@
-"""What the memory beside the hidden states is used for while a layer runs."""
+"""Computes how the memory beside the hidden states is used while a layer runs."""
 
 import torch
 
@@ -10,8 +10,8 @@ OF_THREAD = 8 << 20
 
 
 def room_for(depths):
-    """Bytes beside the hidden states, a matrix and the activations of a batch, if nothing else is wanted: those of the
-    largest Gram matrix in FP64."""
+    """Returns the default bytes beside the hidden states, a matrix and the activations of a batch: the largest Gram
+    matrix in FP64."""
     return max(8 * max(depths) ** 2, LEAST)
 
 
@@ -27,8 +27,8 @@ def widest(linears, width):
 
 
 def held(tokens, width, itemsize, experts, of_token, channels):
-    """Bytes that a batch has while it waits: those of its threads and, for an expert its states four times, and the mask of its tokens that
-    transformers makes of integers of 8 bytes; for a linear layer `channels` of each token."""
+    """Returns bytes that a waiting batch takes: its threads and, in a layer with experts, four times its states and the
+    mask of its tokens (8 bytes each, made by transformers); in a linear layer `channels` values for each token."""
     threads = OF_THREAD * torch.get_num_threads()
     if experts:
         return threads + tokens * (4 * width * itemsize + 8 * of_token * (experts + 1))
@@ -36,7 +36,7 @@ def held(tokens, width, itemsize, experts, of_token, channels):
 
 
 def side_by_side(batches, of_batch, room):
-    """How many batches go through a layer together, so that a matrix is read for all of them once: those that wait
-    take at most `room` bytes, and 512 threads (OpenMP keeps a team for each)."""
+    """Returns how many batches go through a layer together and share each matrix that is read. The waiting ones take at
+    most `room` bytes. They have at most 512 threads, since OpenMP keeps a team for each."""
     size = max(1, min(batches, 1 + room // of_batch, 512 // torch.get_num_threads()))
     return -(-batches // -(-batches // size))

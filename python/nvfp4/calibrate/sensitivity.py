@@ -1,10 +1,10 @@
-"""How much the last hidden state changes for an error of a layer's output: each layer is quantized alone, on few tokens.
+"""Measures how the last hidden state changes if one group of layers is quantized, on few tokens.
 
-What --bits decides on together is a group: q, k and v; gate and up; all experts of a layer. For each group a copy of the
-hidden states of the first tokens goes through the model, with the group in NVFP4 and all else as it is. The copies of
-the groups so far wait on disk. `<module>.sensitivity` is the mean over tokens of |dh|² / |h|² of the last hidden state,
-over the mean output error of the group for that quantization. `<module>.change` is what files are merged by: the sum
-over these tokens, and their number."""
+A group is what --bits decides on together: q, k and v; gate and up; all experts of a layer. For each group a copy of the
+hidden states of the first tokens goes through the model, with only that group in NVFP4. The copies are on disk between
+layers. `<module>.sensitivity` is the mean over tokens of |dh|² / |h|² of the last hidden state, divided by the mean
+output error of the group. `<module>.change`, for merging files, is the sum over these tokens, and their number.
+"""
 
 import re
 from functools import partial
@@ -29,13 +29,13 @@ SHARED_INPUTS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("w1"
 
 
 def shared_input(name):
-    """What modules with one input have in common."""
+    """Returns a name that modules with the same input have in common."""
     parent, _, last = name.rpartition(".")
     return next((f"{parent}.{group[0]}" for group in SHARED_INPUTS if last in group), name)
 
 
 def groups_of(parameters):
-    """Names of a layer's parameters that are quantized together."""
+    """Returns lists of a layer's parameters that are quantized together."""
     groups = {}
     for name in parameters:
         experts = re.match(r"(.*\bexperts)\b", name)
@@ -44,18 +44,19 @@ def groups_of(parameters):
 
 
 def default_tokens(tokens, groups):
-    """For a text of `tokens` and a model of `groups`: half of the groups have a copy in the mean layer."""
+    """Returns the default number of tokens for a text of `tokens` and a model of `groups`. On average half of the
+    groups have a copy in a layer."""
     return min(MOST, max(LEAST, int(SHARE * 2 * tokens / max(1, groups))))
 
 
 def windows_of_few(tokens, context, batch):
-    """How many windows of how many tokens, `tokens` together: no more than a batch has."""
+    """Returns the number of windows and their length, for about `tokens` tokens and at most a batch."""
     length = min(tokens, context, WINDOW)
     return min(max(1, tokens // length), max(1, batch * context // length)), length
 
 
 def quantized(part):
-    """Rows of a weight, in NVFP4."""
+    """Returns rows of a weight, quantized to NVFP4 and dequantized."""
     try:
         return nvfp4.quantize(part.contiguous(), "max").dequantize("float32").to(part.dtype)
     except nvfp4.UnsupportedError:  # a package without CUDA: the CPU gives the same bits
@@ -65,8 +66,8 @@ def quantized(part):
 
 
 class Perturbed(Products):
-    """Weights of `group`, names of modules, are quantized where they are multiplied by. `errors`: by the first module
-    of each weight, the squares of what it lost, for each channel."""
+    """Quantizes the weights of `group`, a list of module names, when they are multiplied. `errors`: squared errors of
+    each input channel, by the first module of each weight."""
 
     def __init__(self, weights, group):
         super().__init__(weights)
@@ -90,14 +91,14 @@ class Perturbed(Products):
 
 
 class Copies:
-    """Hidden states of the same tokens, on disk: `shape` and `dtype` are those of one copy."""
+    """Copies of the hidden states of the same tokens, on disk. `shape` and `dtype` are those of one copy."""
 
     def __init__(self, path, shape, dtype):
         self.path, self.shape, self.dtype = Path(path), tuple(shape), dtype
         self.bytes = torch.Size(shape).numel() * dtype.itemsize
 
     def write(self, first, states):
-        """Some copies, one after the other, from the one with the number `first`."""
+        """Writes consecutive copies from number `first` on."""
         states = states.detach().to(self.dtype).contiguous().cpu()
         try:
             with open(self.path, "r+b" if self.path.exists() else "wb") as file:
@@ -120,7 +121,7 @@ class Copies:
 
 
 class Sensitivity:
-    """Of a run of calibration: `weights` by layer and parameter, `tokens` [windows, length]."""
+    """The measurement of a run: `weights` by layer and parameter, `tokens` [windows, length]."""
 
     def __init__(self, blocks, weights, tokens, batch_tokens, folder):
         self.blocks, self.weights, self.tokens, self.folder = blocks, weights, tokens, Path(folder)
@@ -129,14 +130,14 @@ class Sensitivity:
         self.errors = {}
 
     def _count(self, i):
-        """Copies before the i-th layer: of the model as it is, and of the groups before."""
+        """Returns the number of copies before layer i: the unchanged one, and one for each earlier group."""
         return 1 + sum(map(len, self.groups[:i]))
 
     def _copies(self, i):
         return Copies(self.folder / f"copies-{i}", self.shape, self.dtype)
 
     def start(self, first):
-        """Before the layer `first`."""
+        """Prepares the run from layer `first` on."""
         (states,), self.arguments = self.blocks.start([self.tokens.repeat(self.side_by_side, 1)])
         plain = states[:len(self.tokens)]
         self.shape, self.dtype = plain.shape, plain.dtype
@@ -145,11 +146,11 @@ class Sensitivity:
             self._copies(0).write(0, plain)
 
     def _modules(self, i, group):
-        """Of each matrix of a group."""
+        """Returns the modules of each matrix of a group."""
         return [names for parameter in self.groups[i][group] for names in self.weights[i][parameter] if names]
 
     def jobs(self, i, layer, weights, collector, forward):
-        """What is to be done while a layer is there. `weights`: those that were loaded with it; `forward(layer, states,
+        """Returns the jobs to run while a layer is loaded. `weights`: those loaded with it; `forward(layer, states,
         arguments)` returns its output."""
         before, after, count = self._copies(i), self._copies(i + 1), self._count(i)
         after.path.unlink(missing_ok=True)
@@ -175,7 +176,8 @@ class Sensitivity:
                 *(partial(perturbed, group) for group in range(len(self.groups[i])))]
 
     def add_errors(self, i, statistics, tokens):
-        """One over the output error that each group had, for the modules of the group. `tokens`: of the text."""
+        """Stores, for each module of a group, the inverse of the group's output error. `tokens`: number of tokens of
+        the text."""
         for group, errors in self.errors.items():
             total = sum(self._output_error(statistics, self.weights[i][p], errors, tokens) for p in self.groups[i][group])
             for module in (m for names in self._modules(i, group) for m in names):
@@ -184,8 +186,8 @@ class Sensitivity:
 
     @staticmethod
     def _output_error(statistics, matrices, errors, tokens):
-        """Of a token, in the mean over the text. Experts that the few tokens did not reach are taken to be like the
-        others."""
+        """Returns the mean output error of a token of the text. Experts that the few tokens did not reach get the error
+        of the others."""
         lost = seen = every = 0.0
         for module in (names[0] for names in matrices if names):
             count = statistics.tensors[f"{module}.count"].item()
@@ -196,11 +198,11 @@ class Sensitivity:
         return lost / seen * every / tokens if seen else 0.0
 
     def saved(self, i):
-        """The i-th layer is done for good."""
+        """Removes the copies before layer i, which is finished."""
         self._copies(i).path.unlink(missing_ok=True)
 
     def end(self):
-        """Behind the last layer: the copies become what the head is multiplied with."""
+        """Replaces the copies after the last layer by the head's inputs."""
         last = len(self.groups)
         copies = self._copies(last)
         for begin in range(0, self._count(last), self.side_by_side):
@@ -209,7 +211,7 @@ class Sensitivity:
             copies.write(begin, self.blocks.tail(self.tokens.repeat(many, 1), states, self.in_tuple))
 
     def finish(self, statistics):
-        """Of all layers: what is there becomes the sensitivity, or goes if it is no positive number."""
+        """Computes the sensitivities of all layers. A value that is not positive and finite is removed."""
         copies = self._copies(len(self.groups))
         plain = copies.read(0, 1, "cpu").double()
         length = plain.square().sum(-1)

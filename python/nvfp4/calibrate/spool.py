@@ -36,7 +36,7 @@ class Spool:
         self.places[owner].append((begin, x.shape, x.dtype))
 
     def take(self, owner):
-        """What was added, one after the other."""
+        """Yields what was added, in order, and removes it."""
         for begin, shape, dtype in self.places.pop(owner, ()):
             x = torch.empty(shape, dtype=dtype)
             with self._named_errors():

@@ -1,5 +1,5 @@
-"""Files of what calibration saw: for each module the amax, the sums of squares of its input channels,
-the count of tokens and, if kept, the Gram matrix XᵀX. They add up, so that parts can be merged."""
+"""Files of statistics of calibration: for each module the amax, the sums of squares of its input channels, the number
+of tokens and, if kept, the Gram matrix XᵀX. They are sums, so that files can be merged."""
 
 import json
 import math
@@ -31,7 +31,7 @@ ELEMENTS = 1 << 20
 
 @dataclass
 class Later:
-    """A tensor that is made when it is asked for: a tensor, or parts of it in their order."""
+    """A tensor that is made when it is read: a tensor, or its parts in order."""
 
     shape: tuple
     dtype: torch.dtype
@@ -44,7 +44,7 @@ class Later:
 
 
 class Tensors(dict):
-    """Name -> tensor. What is there as Later is made by each look at it, and not kept."""
+    """A dict name -> tensor. A member of type Later is made at each access and not kept."""
 
     def __getitem__(self, name):
         t = self.stored(name)
@@ -71,8 +71,8 @@ def put(file, tensor):
 
 
 def write_tensors(path, tensors, metadata):
-    """A safetensors file, with one tensor at a time in memory: the package safetensors wants all, and writes
-    metadata in any order. Equal statistics are equal files."""
+    """Writes a safetensors file with one tensor at a time in memory. The package safetensors needs all at once, and its
+    metadata have no fixed order. Equal statistics give equal files."""
     stored = tensors.stored if isinstance(tensors, Tensors) else tensors.__getitem__
     names = sorted(tensors, key=lambda name: (-stored(name).dtype.itemsize, name))
     header, end = {"__metadata__": dict(sorted(metadata.items()))}, 0
@@ -96,7 +96,7 @@ def write_tensors(path, tensors, metadata):
 
 
 def read_later(file, name):
-    """A tensor of an open file."""
+    """Returns a tensor of an open file as a Later."""
     about = file.get_slice(name)
     dtype = next((d for d, text in DTYPES.items() if text == about.get_dtype()), None)
     if dtype is None:
@@ -106,7 +106,7 @@ def read_later(file, name):
 
 @contextmanager
 def opened(path):
-    """The file and its metadata."""
+    """A context with the open file and its metadata."""
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
@@ -122,7 +122,8 @@ def opened(path):
 
 
 def total(key, tensors):
-    """Of the tensors of one name. Each sum begins with the smallest number: their order does not matter."""
+    """Returns the sum of tensors with one name, or the largest for .amax. Sums start with the smallest number, so that
+    the order of the tensors does not matter."""
     if len(tensors) == 1:
         return tensors[0]
     values = torch.stack(tensors)
@@ -135,20 +136,20 @@ def total(key, tensors):
 
 
 def tokens_of(file):
-    """Of its text: no module saw more."""
+    """Returns the number of tokens of the text: the largest count of a module."""
     return max(file.get_tensor(key).item() for key in file.keys() if key.endswith(".count"))
 
 
 def merged_sensitivity(values, changes, tokens):
-    """Of one module in several files, the same in any order: the change of the last hidden state, in the mean over all
-    tokens it was measured on, over the output error, in the mean over the `tokens` of all texts."""
+    """Returns the sensitivity of a module for several files, independent of their order. It is the mean change of the
+    last hidden state over all measured tokens, divided by the mean output error over the `tokens` of all texts."""
     change, measured = (math.fsum(part) for part in zip(*(c.tolist() for c in changes)))
     error = math.fsum(c[0].item() / c[1].item() / v.item() * n for v, c, n in zip(values, changes, tokens))
     return torch.tensor([change / measured / (error / math.fsum(tokens))], dtype=values[0].dtype)
 
 
 def sum_in_parts(key, paths):
-    """Of the tensors of one name in files, ELEMENTS at a time."""
+    """Yields the sum of tensors with one name, ELEMENTS at a time."""
     with ExitStack() as stack:
         slices = [stack.enter_context(opened(path))[0].get_slice(key) for path in paths]
         for begin in range(0, slices[0].get_shape()[0], ELEMENTS):
@@ -156,8 +157,8 @@ def sum_in_parts(key, paths):
 
 
 def gram_of(key, abouts, paths):
-    """The sum of the Gram matrices of that name in files, which is made when it is asked for; `abouts`: what
-    read_later() says of each."""
+    """Returns the sum of Gram matrices with one name, made when it is read. `abouts`: results of read_later() for each
+    file."""
     shape = abouts[0].shape
     for about, path in zip(abouts, paths):
         if len(shape) != 1 or about.dtype not in (torch.float32, torch.float64):
@@ -168,7 +169,7 @@ def gram_of(key, abouts, paths):
 
 
 def require_all_ranks(metadata):
-    """`metadata` of each file: what ranks of one run wrote must be there, all of it and once."""
+    """Raises InvalidValueError unless the files have each rank of a run exactly once. `metadata`: that of each file."""
     runs = defaultdict(dict)
     for path, words in metadata.items():
         if RANK_KEY in words:
@@ -188,8 +189,8 @@ def require_all_ranks(metadata):
 
 
 def require_output(path):
-    """What must not be lost is not replaced, and a place that cannot be written is named before the work: `path` may be
-    new, or a file of statistics."""
+    """Checks the output path before the work. It must be new or a file of statistics, and its folder must be
+    writable."""
     path = Path(path)
     if path.exists() and not path.is_file():
         raise IoError(f"{path}: must be a regular file", code="NV0107")
@@ -213,7 +214,7 @@ class Statistics:
         return [name[: -len(".diag")] for name in self.tensors if name.endswith(".diag")]
 
     def add_empty(self, module, depth):
-        """Of a module that saw no token: its count says so."""
+        """Adds a module that got no token; its count is 0."""
         self.tensors |= {f"{module}.diag": torch.zeros(depth, dtype=torch.float64),
                          f"{module}.count": torch.zeros(1, dtype=torch.float64), f"{module}.amax": torch.zeros(1)}
 
@@ -226,7 +227,7 @@ class Statistics:
         return less
 
     def save(self, path, metadata=()):
-        """As a whole or not at all."""
+        """Writes the file, as a whole or not at all."""
         temporary = f"{path}.partial"
         same = json.dumps(self.same_input, sort_keys=True)
         write_tensors(temporary, self.tensors, {VERSION_KEY: VERSION, SAME_INPUT_KEY: same, **dict(metadata)})
@@ -234,7 +235,7 @@ class Statistics:
 
     @classmethod
     def load(cls, path):
-        """All of it in memory, but for Gram matrices, which are read when they are asked for."""
+        """Reads a file into memory. Gram matrices are read when they are used."""
         statistics = cls()
         with opened(path) as (file, metadata):
             statistics.same_input = json.loads(metadata.get(SAME_INPUT_KEY, "{}"))
@@ -247,7 +248,7 @@ class Statistics:
 
     @classmethod
     def sum_of(cls, paths):
-        """Of files of one model, in any order. Their Gram matrices are added when they are asked for."""
+        """Returns the sum of files of one model, in any order. Gram matrices are added when they are used."""
         sums, shapes = cls(), {}
         with ExitStack() as stack:
             files = {}

@@ -1,4 +1,4 @@
-"""Batches that go through a layer side by side, so that what they all need is read once."""
+"""Runs the batches of a layer in turns, so that a matrix that all need is read once."""
 
 import threading
 
@@ -8,11 +8,11 @@ _here = threading.local()
 
 
 class _Stopped(BaseException):
-    """The others are not wanted any more."""
+    """Ends a job that is no longer needed."""
 
 
 class _Batch(threading.Thread):
-    """A function that runs while it has its turn, and says what it wants when it gives it back."""
+    """A thread that runs a job when it has its turn, and reports the key that it waits for."""
 
     def __init__(self, number, job):
         super().__init__(daemon=True)
@@ -32,7 +32,7 @@ class _Batch(threading.Thread):
         self.back.release()
 
     def go_on(self):
-        """Until it wants something, or is done."""
+        """Runs the job until it waits for a key or ends."""
         self.turn.release()
         self.back.acquire()
         if self.error is not None:
@@ -52,8 +52,8 @@ class _Batch(threading.Thread):
 
 
 class Turns:
-    """`open(key)` is called when every batch wants something or is done, with the least of the keys; then those that
-    want it have a turn each, in their order. No two batches run at a time."""
+    """Runs jobs in turns. When every job waits or has ended, `open(key)` is called with the smallest key. Then the jobs
+    that wait for that key continue, in order. Only one job runs at a time."""
 
     def __init__(self, open):
         self.open = open
@@ -80,7 +80,7 @@ class Turns:
 
     @staticmethod
     def want(key):
-        """Called by a job: returns when `key` is open."""
+        """Returns when `key` is open. Called by a job."""
         if _here.open is not None:
             _here.open(key)
         else:
@@ -88,5 +88,5 @@ class Turns:
 
     @staticmethod
     def number():
-        """Of the job that calls it."""
+        """Returns the number of the calling job."""
         return _here.number

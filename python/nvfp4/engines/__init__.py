@@ -1,8 +1,8 @@
-"""Inference engines that run NVFP4 checkpoints on the kernels of this package: vLLM and SGLang.
+"""Plugins for inference engines, which run NVFP4 checkpoints with the kernels of this package: vLLM and SGLang.
 
-Both find nvfp4.engines.vllm and nvfp4.engines.sglang by entry points, in every process. Being installed
-changes nothing: `--quantization nvfp4` asks for these kernels, or NVFP4_VLLM=1, NVFP4_SGLANG=1 in the
-environment. What the engines share is in declared.py and methods.py.
+The engines find nvfp4.engines.vllm and nvfp4.engines.sglang by entry points, in every process. The installed package
+changes nothing by itself: `--quantization nvfp4` selects these kernels, or NVFP4_VLLM=1, NVFP4_SGLANG=1 in the
+environment. declared.py and methods.py have the common code.
 """
 
 import logging
@@ -25,7 +25,7 @@ def _register(engine, version, oldest, load):
 
 
 def register_vllm():
-    """The entry point vllm.general_plugins."""
+    """Registers the plugin with vLLM; the entry point vllm.general_plugins."""
     import vllm
 
     def load():
@@ -37,7 +37,7 @@ def register_vllm():
 
 
 def register_sglang():
-    """The entry point sglang.srt.plugins."""
+    """Registers the plugin with SGLang; the entry point sglang.srt.plugins."""
     import sglang
 
     def load():

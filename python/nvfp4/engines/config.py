@@ -1,4 +1,4 @@
-"""What the configurations of vLLM and SGLang have in common."""
+"""The common part of the configurations for vLLM and SGLang."""
 
 import torch
 
@@ -10,8 +10,8 @@ NAME = "nvfp4"
 
 
 def chosen(config, asked):
-    """NAME if it is to run a checkpoint with that quantization_config, else None. UnsupportedError for one
-    that it cannot run and that `asked` for it by name."""
+    """Returns NAME if these kernels run a checkpoint with that quantization_config, otherwise None. Raises
+    UnsupportedError if it cannot run and `asked` is true: the user named it."""
     wrong = why_not(config)
     if wrong and asked:
         raise UnsupportedError(f"--quantization nvfp4: the checkpoint has {wrong}, must be NVFP4 of "
@@ -20,7 +20,8 @@ def chosen(config, asked):
 
 
 class Config:
-    """What quantization_config of a checkpoint says. Goes before the engine's own QuantizationConfig."""
+    """The configuration of a checkpoint for an engine. It precedes the engine's own QuantizationConfig as a base
+    class."""
 
     engine = None  #: its name, its version and the newest one that was tested
 

@@ -1,4 +1,4 @@
-"""What quantization_config of a checkpoint says of the layers of an engine, which fuses some."""
+"""The formats that quantization_config declares for an engine's layers, some of which are fused."""
 
 import re
 from itertools import accumulate
@@ -10,7 +10,7 @@ from .._quantization_config import ALGORITHMS, InputRule, is_nvfp4_group
 
 
 def why_not(config):
-    """None for a quantization_config that is NVFP4 and nothing else; else what it is."""
+    """Returns None if quantization_config declares NVFP4 and nothing else, otherwise what it declares."""
     method = str(config.get("quant_method", "")).lower()
     if method.startswith("modelopt"):
         config = config.get("quantization") or config
@@ -31,7 +31,7 @@ def why_not(config):
 
 
 class Declared:
-    """Which layers are NVFP4, and how their inputs are taken."""
+    """The layers that are NVFP4, and their schemes."""
 
     def __init__(self, config):
         wrong = why_not(config)
@@ -52,11 +52,11 @@ class Declared:
 
     @property
     def kv_cache(self):
-        """Whether scales of a cache in FP8 are stored."""
+        """True if the checkpoint has scales of an FP8 cache."""
         return bool(self.config.get("kv_cache_scheme") or self.config.get("kv_cache_quant_algo"))
 
     def rename(self, renamed_list):
-        """Names of the checkpoint become those of the engine, by `renamed_list`([names])."""
+        """Replaces names of the checkpoint by those of the engine. `renamed_list` maps a list of names."""
         # "a.b*" is a.b and all below; cut in two, the name at its front can be found.
         split = [n for name in self.ignored
                  for n in ((name[:-1], name[:-1] + ".*") if re.search(r"[^.]\*$", name) else (name,))]
@@ -74,8 +74,8 @@ class Declared:
         return "W4A4" if self._quantizes_input(name) else "W4A16"
 
     def mode(self, name, parts=()):
-        """'W4A4', 'W4A16', or None where it is not quantized: of the layer `name`, or of what it was
-        fused from, `parts`."""
+        """Returns 'W4A4', 'W4A16', or None if not quantized, for the layer `name` or the `parts` that it is fused
+        from."""
         if self._is_ignored(name):
             return None
         base = name.rpartition(".")[0]

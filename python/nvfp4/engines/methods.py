@@ -1,5 +1,5 @@
-"""Linear layers and experts as vLLM and SGLang ask for them: both have the classes of parameters, the
-loaders and the names of one origin. An engine's file mixes these with its own base classes."""
+"""Linear layers and experts for vLLM and SGLang, whose parameter classes, loaders and names have one origin. Each
+engine's module combines these classes with the engine's base classes."""
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ def _check_cut(name, cols, whole):
 
 
 def _nan(*shape, dtype=torch.float32):
-    """Shows what no loader wrote."""
+    """Returns NaN, which shows what no loader wrote."""
     return torch.full(shape, torch.nan).to(dtype)
 
 
@@ -35,7 +35,7 @@ def _multipliers(form, name, stored, scales):
 
 
 def _input(form, mode, name, scales):
-    """(how inputs are taken, their scales as MULTIPLIERS or None) of loaded input scales."""
+    """Returns (input mode, scales as MULTIPLIERS or None) for loaded input scales."""
     if mode == "W4A16":
         return KEEP, None
     if bool(scales.isnan().any()):
@@ -51,8 +51,8 @@ def _replace(layer, old, **new):
 
 
 def _scalar_of_all_parts(loader):
-    """A layer that is stored fused has one scalar, which comes without the name of a part. A loader writes it into
-    the first part only, or into all."""
+    """Returns a loader for a layer that is stored fused. Its one scalar comes without the name of a part. A loader of
+    the engines writes it to the first part only, or to all."""
 
     def load(param, loaded_weight, *part, **others):
         loader(param, loaded_weight, *part, **others)
@@ -63,7 +63,7 @@ def _scalar_of_all_parts(loader):
 
 
 class LinearMethod:
-    """y = x · Wᵀ + bias of a linear layer on one rank. Fused parts keep their global scales each."""
+    """Computes y = x · Wᵀ + bias of a linear layer on one rank. Each fused part has its own global scale."""
 
     parameter = None  #: the module of the engine's classes of parameters
 
@@ -111,8 +111,8 @@ class LinearMethod:
 
 
 def _scalars_of_each_half(loader):
-    """A loader of experts writes what is named "input_scale" over both halves of w13, but scales of any
-    other name into the half that they belong to."""
+    """Returns a loader for scalars of w13. Loaders of the engines write a name with "input_scale" over both halves, and
+    any other name into the half that it belongs to."""
 
     def load(param, loaded_weight, weight_name, *more, **others):
         name = weight_name.replace("input_scale", "input_global_scale")

@@ -1,4 +1,4 @@
-"""What quantizing cost: perplexity of a model on a text, and its divergence from the model in BF16.
+"""Measures the accuracy of a model on a text: perplexity, and KL divergence from the BF16 model.
 
     nvfp4-evaluate MODEL --against BF16 --text FILE
 
@@ -65,7 +65,7 @@ class _Subject:
             torch.cuda.synchronize(self.model.device)
 
     def decoding_speed(self, prompt):
-        """Tokens per second of one sequence, one token after the other."""
+        """Returns tokens per second of one sequence, decoded token by token."""
         def seconds(count):
             start = time.perf_counter()
             self.model.generate(prompt.to(self.model.device), min_new_tokens=count, max_new_tokens=count,

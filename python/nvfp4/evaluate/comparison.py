@@ -1,4 +1,4 @@
-"""What a model's predictions are worth, and how far they are from another's."""
+"""Compares a model's predictions with the text and with those of another model."""
 
 import torch
 
@@ -7,30 +7,31 @@ _CHUNK = 1 << 18
 
 
 def _of_tokens(p, q, target):
-    """Of log probabilities [.., words], for each token: divergence of q from p, loss of q, same choice."""
+    """Returns for each token, from log probabilities [.., words]: KL divergence of q from p, loss of q, agreement of
+    the top-1 choice."""
     return (torch.linalg.vecdot(p.exp(), p - q), -q.gather(-1, target).squeeze(-1),
             # max finds the place in half the time of argmax on a CPU.
             (p.max(-1).indices == q.max(-1).indices).float())
 
 
 def columns_of(p, q, target):
-    """The means of those over the tokens of each window; p, q [windows, tokens, words]."""
+    """Returns the means of _of_tokens() over the tokens of each window; p and q are [windows, tokens, words]."""
     return torch.stack([each.mean(1) for each in _of_tokens(p, q, target)]).double().cpu().numpy()
 
 
 def loss_of(q, target):
-    """The loss of log probabilities, per window."""
+    """Returns the loss of log probabilities for each window."""
     return -q.gather(-1, target).mean((1, 2)).double().cpu().numpy()
 
 
 def log_probabilities(logits):
-    """FP32"""
+    """Returns log probabilities in FP32."""
     return torch.log_softmax(logits.float(), -1)
 
 
 def compare_logits(own, plain, target):
-    """Of logits [tokens, words] of one window: the loss [1] of `plain`, and columns_of() `own` [3, 1]. On a CPU
-    a few tokens at a time."""
+    """Returns the loss [1] of `plain` and columns_of() `own` [3, 1], for logits [tokens, words] of one window. A CPU
+    processes a few tokens at a time."""
     rows = max(1, _CHUNK // own.shape[-1]) if own.device.type == "cpu" else len(own)
     parts = []
     for one, other, words in zip(own.split(rows), plain.split(rows), target.split(rows)):

@@ -6,7 +6,7 @@ from .._errors import DeviceError
 
 
 def usable_device(name):
-    """PyTorch's device of that name, on which something can be allocated."""
+    """Returns PyTorch's device of that name. Raises UnsupportedError if nothing can be allocated on it."""
     try:
         device = torch.device(name)
         torch.empty(1, device=device)

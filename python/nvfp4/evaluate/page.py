@@ -14,7 +14,7 @@ _PLACE = "<main>\n"
 
 
 def section(report):
-    """HTML."""
+    """Returns the HTML section with the figures."""
     text = lambda value: html.escape(str(value), quote=True)
     head, *figures = rows(report)
     cells = lambda tag, values: "".join(f"<{tag}>{text(v)}</{tag[:2]}>" for v in values)
@@ -28,7 +28,8 @@ def section(report):
 
 
 def write(report, file):
-    """Into the page `file`, in the place of such a section; a page that is not there is made first."""
+    """Writes the section into the page `file`, in the place of an earlier one. A page that does not exist is created
+    first."""
     file = Path(file)
     if not file.exists():
         if "against" not in report:

@@ -13,7 +13,7 @@ class Bootstrap:
         self.draws = random.integers(0, windows, (RESAMPLES, windows))
 
     def error(self, figure, *columns):
-        """The standard deviation of figure(mean of each column) over the draws."""
+        """Returns the standard deviation of figure(mean of each column) over the draws."""
         means = [column[self.draws].mean(1) for column in columns]
         return float(np.std(figure(*means)))
 
@@ -24,6 +24,6 @@ class Bootstrap:
         return float(column.mean() / other.mean()), self.error(lambda a, b: a / b, column, other)
 
     def perplexity_change(self, loss, reference):
-        """In percent."""
+        """Returns the change of perplexity in percent, and its error."""
         figure = lambda a, b: (np.exp(a - b) - 1) * 100
         return float(figure(loss.mean(), reference.mean())), self.error(figure, loss, reference)

@@ -1,10 +1,10 @@
-"""The figures for people."""
+"""The figures as text."""
 
 from pathlib import Path
 
 
 def rows(report):
-    """(name, of the model, of the other) of each figure; first the names of both."""
+    """Yields (name, value of the model, value of the other model) of each figure, after the names of both."""
     figure = lambda f, factor=1, digits=2: f"{f['value'] * factor:.{digits}f} ± {f['error'] * factor:.{digits}f}"
     compared = "against" in report
     yield "", Path(report["model"]).name, Path(report["against"]).name if compared else ""
@@ -22,7 +22,7 @@ def rows(report):
 
 
 def lines(report):
-    """The report in a terminal: name, model, against."""
+    """Yields the lines of the report for a terminal."""
     table = list(rows(report))
     widths = [max(len(row[i]) for row in table) for i in range(3)]
     yield (f"{Path(report['text']).name}: {report['windows']} windows of {report['context']} tokens, on "

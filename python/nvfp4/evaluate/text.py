@@ -1,4 +1,4 @@
-"""Windows of a text file, drawn so that everybody measures the same tokens."""
+"""Windows of a text file. The choice is fixed, so that every run measures the same tokens."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ class _Encoded:
 
 
 class Bytes:
-    """The tokenizer of models that have none: each byte is a token."""
+    """The tokenizer for models without one: each byte is a token."""
 
     eos_token_id = None
 
@@ -25,7 +25,7 @@ class Bytes:
 
 
 def tokenizer_of(folder, words):
-    """A model's tokenizer; bytes for one without, such as `nvfp4 sample` makes."""
+    """Returns a model's tokenizer, or Bytes for a model without one, such as those of `nvfp4 sample`."""
     files = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
     if words >= 256 and not any((Path(folder) / file).exists() for file in files):
         return Bytes()
@@ -33,7 +33,7 @@ def tokenizer_of(folder, words):
 
 
 def loaded_tokenizer(folder):
-    """The one that transformers finds in a model's folder."""
+    """Returns the tokenizer that transformers finds in a model's folder."""
     from transformers import AutoTokenizer
 
     with taken_from_transformers(folder, "its tokenizer"):
@@ -41,7 +41,7 @@ def loaded_tokenizer(folder):
 
 
 def documents_of(path):
-    """Of a file of UTF-8, in which a line that holds U+001E alone separates documents."""
+    """Returns the documents of a UTF-8 file. A line with U+001E alone separates them."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
             return file.read().split(SEPARATOR)
@@ -52,13 +52,13 @@ def documents_of(path):
 
 
 def windows(path, tokenizer, count=None, context=512):
-    """`count` windows of `context` + 1 tokens, [count, context + 1]; None: all there are. Each document is
-    encoded by itself, and followed by the tokenizer's end of text."""
+    """Returns `count` windows of `context` + 1 tokens, [count, context + 1], or all windows if `count` is None. Each
+    document is encoded by itself and followed by the end-of-text token."""
     return windows_of(documents_of(path), path, tokenizer, count, context)
 
 
 def windows_of(documents, name, tokenizer, count, context):
-    """The same of strings; `name` is what errors call them."""
+    """Returns the same for a list of documents. Errors call them `name`."""
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     ids = []
     for document in documents:

@@ -8,7 +8,7 @@ from .._errors import InvalidValueError
 
 
 class ModelOptConfig(QuantizationConfigMixin):
-    """What config.json of a ModelOpt checkpoint says, as it is."""
+    """The quantization_config of a ModelOpt checkpoint, unchanged."""
 
     def __init__(self, **config):
         self.quant_method = "modelopt"

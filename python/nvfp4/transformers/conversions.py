@@ -1,5 +1,5 @@
-"""Stacks of experts out of a checkpoint's single ones, and back: transformers' conversions of weights,
-made to take codes, scales and global scales."""
+"""Stacks single experts of a checkpoint, and splits stacks: transformers' conversions, for codes, scales and global
+scales."""
 
 import torch
 from transformers.core_model_loading import (Concatenate, ConversionOps, MergeModulelist,
@@ -12,7 +12,7 @@ PARTS = {"gate_up_proj": "gate_up", "down_proj": "down"}
 
 
 class StackScalars(ConversionOps):
-    """One number of each expert, [] or [1], of one or several weights -> [E, weights]."""
+    """Stacks one number per expert, [] or [1], of one or more weights: -> [E, weights]."""
 
     def __init__(self, scalar):
         self.scalar = scalar
@@ -47,12 +47,12 @@ class SplitScalars(ConversionOps):
 
 
 def sources_of(converter):
-    """What identifies a converter: the patterns that it was made with."""
+    """Returns the patterns that a converter was made with, which identify it."""
     return tuple(converter._original_source_patterns)
 
 
 def check_stack(converter):
-    """UnsupportedError unless a converter stacks experts, and nothing else."""
+    """Raises UnsupportedError unless a converter only stacks experts."""
     kinds = [type(op) for op in converter.operations]
     dims = [op.dim for op in converter.operations if hasattr(op, "dim")]
     if (kinds, dims) not in (([MergeModulelist], [0]), ([MergeModulelist, Concatenate], [0, 1])):
@@ -61,7 +61,7 @@ def check_stack(converter):
 
 
 def expert_converters(converter, form):
-    """What takes the place of a model's converter of experts: one for each kind of tensor.
+    """Returns the converters that replace a model's converter of experts: one for each kind of tensor.
 
     The longer names come first, because transformers 5.17 takes the first that begins like a tensor.
     """

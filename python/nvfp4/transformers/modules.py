@@ -1,4 +1,4 @@
-"""Modules of a model whose weights are NVFP4: a linear layer, and experts that are stacked."""
+"""Modules of a model with NVFP4 weights: linear layers and stacked experts."""
 
 import functools
 
@@ -11,7 +11,7 @@ from .._torch_layers import KEEP, MEASURE, MULTIPLY, pack_bytes
 
 
 def _unpacked(data, groups, rows, cols):
-    """(codes [G, N, K/2], scales [G, N, K/16]) on the device of `data`."""
+    """Returns (codes [G, N, K/2], scales [G, N, K/16]) on the device of `data`."""
     packed = _gemm.PackedWeights(data, rows, cols, groups)
     parts = [_gemm.unpack_weights(packed, g) for g in range(groups)]
     return (torch.stack([q.codes for q in parts]),
@@ -25,10 +25,10 @@ def _checked(name, scale):
 
 
 class _Packs:
-    """A module that holds packed weights, and looks in its state_dict like the checkpoint.
+    """A module with packed weights whose state_dict is that of the checkpoint.
 
-    Until pack() buffers are as the checkpoint has them; then codes and scales are packed in the order
-    in which the kernels of their device read them. Global scales stay beside them, as stored.
+    Before pack() its buffers are those of the checkpoint. pack() puts codes and scales into the order of the kernels of their
+    device. Global scales stay as stored.
     """
 
     _moving = False  # unpacked, until all partners have moved to another device or are loaded
@@ -38,23 +38,23 @@ class _Packs:
         raise NotImplementedError
 
     def pack(self):
-        """Packs what was loaded. InvalidValueError for scales that are NaN or negative (on a CPU)."""
+        """Packs the loaded weights. Raises InvalidValueError for scales that are NaN or negative (on a CPU)."""
         raise NotImplementedError
 
     def unpack(self):
-        """The buffers as they were loaded."""
+        """Restores the buffers that were loaded."""
         raise NotImplementedError
 
     def _plain(self):
-        """name -> tensor: the codes and scales that were packed."""
+        """Returns name -> tensor of the codes and scales that were packed."""
         raise NotImplementedError
 
     def _kept_dtypes(self):
-        """Buffers that no cast may change."""
+        """Returns the names of buffers whose dtype no cast may change."""
         raise NotImplementedError
 
     def _partners(self):
-        """What is packed together."""
+        """Returns the modules that are packed together."""
         return (self,)
 
     def _unpack_for_a_while(self):
@@ -67,8 +67,8 @@ class _Packs:
         return self._buffers.pop(name)
 
     def _apply(self, fn, recurse=True):
-        """Moves; never changes the dtype of what belongs to the weights. Another kind of device
-        wants them packed anew."""
+        """Moves the module without changing the dtype of its weights. They are packed again for another type of
+        device."""
         held = next(b for b in self._buffers.values() if b is not None)
         device = fn(torch.empty(0, dtype=torch.uint8, device=held.device)).device
         if self.is_packed and device.type != held.device.type and "meta" not in (
@@ -159,11 +159,11 @@ class Nvfp4Linear(_Packs, nn.Linear):
 
     @property
     def global_scale(self):
-        """As stored."""
+        """The global scale as stored."""
         return self._buffers[self.form.global_scale]
 
     def _multiplier(self, name):
-        """A stored scale as a MULTIPLIER, [1]."""
+        """Returns a stored scale as a MULTIPLIER, [1]."""
         scale = _checked(f"{self.checkpoint_name}.{name}", self._buffers[name])
         return self.form.multiplier(scale).reshape(1)
 
@@ -231,7 +231,7 @@ class Fused:
         self._runs, self._held = False, None
 
     def share(self):
-        """Parts that hold no bytes show those of the first."""
+        """Lets parts without bytes of their own show those of the first part."""
         for part in self.parts[1:]:
             part.__dict__["weight"] = self.parts[0].weight
 
@@ -242,7 +242,8 @@ class Fused:
         return torch.cat([like.new_zeros(p.out_features) if p.bias is None else p.bias for p in self.parts])
 
     def _state(self, x):
-        """What changes with the result for the same x. A compiler and inference mode count no versions."""
+        """Returns the state that the result depends on besides x. Compilers and inference mode count no versions of
+        x."""
         counted = not torch.compiler.is_compiling() and not x.is_inference()
         return x._version if counted else 0, torch.is_grad_enabled()
 
@@ -313,7 +314,7 @@ class Nvfp4Experts(_Packs, nn.Module):
         return [f"{part}_{end}" for end in ("codes", "scales")]
 
     def _multiplier(self, name):
-        """Stored scales as MULTIPLIERS, [E, 2] or [E, 1]."""
+        """Returns stored scales as MULTIPLIERS, [E, 2] or [E, 1]."""
         return self.form.multiplier(_checked(f"{self.checkpoint_name}.{name}", self._buffers[name]))
 
     def pack(self):
@@ -351,7 +352,7 @@ class Nvfp4Experts(_Packs, nn.Module):
         return [f"{part}_{end}" for part in self.sizes for end in (*self.ENDS, "multiplier")]
 
     def _arguments(self):
-        """What nvfp4._torch_experts takes after x and ids."""
+        """Returns the arguments of nvfp4._torch_experts.forward() after x and ids."""
         stacks = (_torch_experts.Stack(self._buffers[f"{part}_weight"], rows,
                                        self._buffers.get(f"{part}_multiplier"))
                   for part, (_, rows, _, _) in self.sizes.items())

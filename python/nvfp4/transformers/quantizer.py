@@ -1,4 +1,4 @@
-"""The quantizer that transformers asks while it loads an NVFP4 checkpoint."""
+"""The quantizer that transformers calls while it loads an NVFP4 checkpoint."""
 
 import json
 import tempfile
@@ -23,7 +23,7 @@ from .scan import nvfp4_weights
 
 
 class Names:
-    """Where the weights of a checkpoint go in a model, as transformers' conversions say it."""
+    """Maps weights of a checkpoint to parameters of a model by transformers' conversions."""
 
     def __init__(self, model):
         mapping = get_model_conversion_mapping(model)
@@ -33,8 +33,7 @@ class Names:
         self._prefix, self._state = model.base_model_prefix, model.state_dict()
 
     def __call__(self, module):
-        """(name of a parameter in the model, the converter that makes it or None); None where the
-        model has no such parameter."""
+        """Returns (parameter name, its converter or None), or None if the model has no such parameter."""
         name, pattern = rename_source_key(f"{module}.weight", self._renamings, self._converters,
                                           self._prefix, self._state)
         if name not in self._state:
@@ -52,8 +51,8 @@ FUSED = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
 
 
 def check_devices(device_map, dtype):
-    """UnsupportedError or TypeError, before anything is loaded, if a device has no kernels for activations of
-    `dtype`."""
+    """Raises UnsupportedError or TypeError if a device has no kernels for activations of `dtype`. Runs before anything
+    is loaded."""
     wanted = device_map.values() if isinstance(device_map, dict) else [device_map]
     for name in set(wanted):
         if name in (None, "disk"):
@@ -67,7 +66,7 @@ def check_devices(device_map, dtype):
 
 
 def fuse(model):
-    """Makes one product of linear layers that read the same input."""
+    """Fuses linear layers that read the same input into one GEMM."""
     if getattr(model.config, "is_encoder_decoder", False):
         return  # attention there may read keys and values from elsewhere
     for module in list(model.modules()):
@@ -81,7 +80,7 @@ def fuse(model):
 
 
 class Nvfp4Quantizer(HfQuantizer):
-    """Loads packed weights as they are, ModelOpt's or compressed-tensors'."""
+    """Loads packed weights of ModelOpt or compressed-tensors as they are."""
 
     def __init__(self, quantization_config, **options):
         super().__init__(quantization_config, **options)
@@ -200,7 +199,7 @@ class Nvfp4Quantizer(HfQuantizer):
 
 
 class OnLoadQuantizer(Nvfp4Quantizer):
-    """Quantizes the files of a BF16 model, and loads what came of it in their place."""
+    """Quantizes the files of a BF16 model and loads the result."""
 
     def __init__(self, quantization_config, **options):
         HfQuantizer.__init__(self, quantization_config, **options)

@@ -1,4 +1,4 @@
-"""Registers with transformers, and puts back what was there."""
+"""Registers this package with transformers, and restores what was registered before."""
 
 from transformers.quantizers import auto
 
@@ -16,14 +16,15 @@ def _all_nvfp4(config):
 
 
 def _compressed_tensors(config, **options):
-    """Ours for checkpoints whose groups are all NVFP4; else the quantizer that was registered."""
+    """Returns the quantizer of this package for checkpoints whose groups are all NVFP4, otherwise the one that was
+    registered."""
     if _all_nvfp4(config) and not getattr(config, "dequantize", False):
         return Nvfp4Quantizer(config, **options)
     return _before["compressed-tensors", "quantizer"](config, **options)
 
 
 def register():
-    """What importing nvfp4.transformers does."""
+    """Registers the quantizers and configurations; called when nvfp4.transformers is imported."""
     global _before
     if _before is not None:
         return
@@ -39,7 +40,7 @@ def register():
 
 
 def unregister():
-    """Puts back what was registered before. Models that are loaded stay as they are."""
+    """Restores what was registered before. Loaded models stay as they are."""
     global _before
     if _before is None:
         return

@@ -1,5 +1,5 @@
-"""Which weights of a checkpoint are NVFP4: read from headers alone, and checked before anything is
-loaded. Messages are those of `nvfp4 verify`."""
+"""Finds the NVFP4 weights of a checkpoint by its headers, and checks them before anything is loaded. Messages are those
+of `nvfp4 verify`."""
 
 from dataclasses import dataclass
 
@@ -53,7 +53,7 @@ def _check_scalar(tensor, what):
 
 
 def _weight(codes, tensors, module, form):
-    """The NVFP4 weight that the bytes `codes` are."""
+    """Returns the NVFP4 weight with the codes `codes`."""
 
     def beside(end):
         name = f"{module}.{end}"
@@ -78,8 +78,8 @@ def _weight(codes, tensors, module, form):
 
 
 def nvfp4_weights(files, form):
-    """module -> Weight of all NVFP4 weights. FormatError, UnsupportedError for what is broken or of
-    another kind."""
+    """Returns module -> Weight of all NVFP4 weights. Raises FormatError or UnsupportedError for malformed weights and
+    for weights of another format."""
     tensors = _tensors(files)
     weights = {}
     for name, tensor in tensors.items():
