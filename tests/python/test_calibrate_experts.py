@@ -222,7 +222,7 @@ def test_batches_take_turns_and_the_least_wanted_is_opened():
 
     def job(name, keys):
         for key in keys:
-            Turns.want(key)
+            Turns.wait_for(key)
             done.append((name, key))
 
     Turns(opened.append).run([lambda: job("a", [1, 2, 5]), lambda: job("b", []), lambda: job("c", [2, 3, 5])])
@@ -234,13 +234,13 @@ def test_an_error_in_one_batch_ends_the_others():
     threads, left = threading.active_count(), []
 
     def fails():
-        Turns.want(1)
+        Turns.wait_for(1)
         raise ValueError("of a batch")
 
     def waits():
         try:
-            Turns.want(1)
-            Turns.want(2)
+            Turns.wait_for(1)
+            Turns.wait_for(2)
         finally:
             left.append(True)
 

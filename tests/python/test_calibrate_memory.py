@@ -42,7 +42,7 @@ def shown(rows, dtype=torch.float32, **given):
         for expert in range(EXPERTS):
             x = torch.randn(rows, DEPTH, generator=random).to(dtype)
             inputs.setdefault(f"e{expert}", []).append(x.clone())
-            collector.see([f"e{expert}"], x)
+            collector.add([f"e{expert}"], x)
             x.zero_()  # as a model may do
         collector.forget_inputs()
     return collector, {name: torch.cat(parts).double() for name, parts in inputs.items()}

@@ -139,13 +139,13 @@ class Calibration:
             if few:
                 few.add_errors(i, statistics, windows.numel())
             if one_pass:
-                parts.keep_states(i, hidden)
+                parts.write_states(i, hidden)
                 places = forget(hidden)
                 one_pass.block(i, self.blocks.tensors[name], statistics)
                 parts.save(i, statistics.without_grams())
-                parts.take_states(hidden, places)
+                parts.read_states(hidden, places)
             else:
-                parts.keep_states(i, hidden)
+                parts.write_states(i, hidden)
                 parts.save(i, statistics)
             spool.close()
             if few:
@@ -153,10 +153,10 @@ class Calibration:
             done, all_ = i + 1 - first, len(self.blocks.names) - first
             left = (time.monotonic() - start) * (all_ / done - 1)
             progress(f"{name}: {(i + 1) / len(self.blocks.names):4.0%}, {left:.0f} s left")
-        together = parts.together()
+        statistics = parts.sum()
         if few:
-            few.finish(together)
-        return together
+            few.finish(statistics)
+        return statistics
 
     def _run_layer(self, i, hidden, arguments, collector, few=None):
         """Runs a layer; its outputs replace `hidden`. No reference to the weights remains after the call."""

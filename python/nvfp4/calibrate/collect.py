@@ -48,7 +48,7 @@ class Collector:
         self.recent = Recent()
         self.caches = {}  # attention -> [amax of keys, amax of values]
 
-    def see(self, modules, x):
+    def add(self, modules, x):
         """Adds `x` [..., K], the input of each of `modules`."""
         owner = self._owner(modules, x)
         plain = x.detach().reshape(-1, x.shape[-1])
@@ -72,7 +72,7 @@ class Collector:
         are stored."""
         self.places.setdefault(owner, (x.shape[-1], x.device))
         if owner in self.grams:
-            add_products(self.grams[owner], x)
+            add_to_gram(self.grams[owner], x)
             return
         kept = self.inputs.setdefault(owner, [])
         many = sum(map(len, kept)) + len(x) >= x.shape[-1]
@@ -84,7 +84,7 @@ class Collector:
         if many:
             self.left += bytes_of(kept)  # which are there until the matrix is made of them
             self._form_gram(owner)
-            add_products(self.grams[owner], x)
+            add_to_gram(self.grams[owner], x)
         else:
             kept.append(x.clone())  # in its dtype; the model may go on to change x
 
@@ -93,9 +93,9 @@ class Collector:
         self.grams[owner] = torch.zeros(depth, depth, device=device)
         kept = self.inputs.pop(owner)[::-1]
         while kept:
-            add_products(self.grams[owner], kept.pop())
+            add_to_gram(self.grams[owner], kept.pop())
         for x in self.spool.take(owner) if self.spool is not None else ():
-            add_products(self.grams[owner], x.to(device))
+            add_to_gram(self.grams[owner], x.to(device))
 
     def take_gram(self, owner):
         """Returns the upper triangle of the Gram matrix of `owner`, row by row, and removes the matrix."""
@@ -128,7 +128,7 @@ class Collector:
         finally:
             self.recent.blind = False
 
-    def see_cache(self, attention, key, value):
+    def add_cache(self, attention, key, value):
         """Adds the `key` and `value` that an attention would cache."""
         if self.recent.blind:
             return
@@ -165,7 +165,7 @@ def bytes_of(tensors):
     return sum(t.numel() * t.dtype.itemsize for t in tensors)
 
 
-def add_products(gram, x):
+def add_to_gram(gram, x):
     """Computes gram += xᵀ · x without another matrix of that size."""
     x = x.float()
     gram.addmm_(x.T, x)
@@ -201,16 +201,16 @@ class Gemm:
     def run(self):
         return self.function(*self.args, **self.kwargs)
 
-    def add_to(self, product):
+    def add_to(self, result):
         """Returns the result of the call for x · weight: the sum with its bias or its first argument."""
         if GEMMS[self.function] is _SUM:
             added = self.kwargs["input"] if "input" in self.kwargs else self.args[0]
-            return self.kwargs.get("beta", 1) * added + self.kwargs.get("alpha", 1) * product
+            return self.kwargs.get("beta", 1) * added + self.kwargs.get("alpha", 1) * result
         bias = self.kwargs.get("bias", self.args[2] if len(self.args) > 2 else None)
-        return product if bias is None else product + bias
+        return result if bias is None else result + bias
 
 
-class Products(TorchFunctionMode):
+class GemmMode(TorchFunctionMode):
     """Intercepts GEMMs with the weights of a layer. It knows weights by their addresses or by their attribute
     `nvfp4_modules`."""
 
@@ -230,31 +230,31 @@ class Products(TorchFunctionMode):
         if function in GEMMS and isinstance((gemm := Gemm(function, args, kwargs)).weight, torch.Tensor):
             weight = gemm.weight
             if weight.dim() == 3 and (weight.data_ptr(), 3) in self.of:
-                return self.products(gemm, self.of[weight.data_ptr(), 3])
+                return self.run_stack(gemm, self.of[weight.data_ptr(), 3])
             if modules := getattr(weight, MODULES, None) or self.of.get(weight.data_ptr()):
-                return self.product(gemm, modules)
+                return self.run_gemm(gemm, modules)
         return function(*args, **kwargs)
 
-    def products(self, gemm, modules):
+    def run_stack(self, gemm, modules):
         """Runs a GEMM with a stack [E, ..], one expert at a time."""
-        return gemm.add_to(torch.stack([self.product(Gemm(torch.matmul, (part, matrix), {}), names)
+        return gemm.add_to(torch.stack([self.run_gemm(Gemm(torch.matmul, (part, matrix), {}), names)
                                         for part, matrix, names in zip(gemm.x, gemm.weight, modules)]))
 
 
-class Watch(Products):
+class Watch(GemmMode):
     """Passes the inputs of GEMMs to a collector."""
 
     def __init__(self, weights, collector):
         super().__init__(weights)
         self.collector = collector
 
-    def product(self, gemm, modules):
-        self.collector.see(modules, gemm.x)
+    def run_gemm(self, gemm, modules):
+        self.collector.add(modules, gemm.x)
         return gemm.run()
 
-    def products(self, gemm, modules):
+    def run_stack(self, gemm, modules):
         for part, names in zip(gemm.x, modules):
-            self.collector.see(names, part)
+            self.collector.add(names, part)
         return gemm.run()
 
 
@@ -268,7 +268,7 @@ def watched_attention(names, collector):
 
         def run(module, query, key, value, *args, **kwargs):
             if module in names:
-                collector.see_cache(names[module], key, value)
+                collector.add_cache(names[module], key, value)
             return attention(module, query, key, value, *args, **kwargs)
 
         return run

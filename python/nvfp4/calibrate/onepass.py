@@ -86,7 +86,7 @@ class OnePass:
             found = [json.loads((self.layers / n / config).read_text()) for n in names
                      if (self.layers / n / config).exists()]
             if found:
-                made[config] = json.dumps(together(found), indent=2) + "\n"
+                made[config] = json.dumps(united(found), indent=2) + "\n"
         for name, text in made.items():
             (self.partial / name).write_text(text)
         for other in self.model.iterdir():
@@ -105,12 +105,12 @@ def spans(file):
             yield name, end - first
 
 
-def together(configs):
+def united(configs):
     """Returns one configuration for those of the parts. Lists of strings, such as excluded layers, are united."""
     first = configs[0]
     if isinstance(first, dict):
         keys = dict.fromkeys(k for c in configs for k in c)
-        return {k: together([c[k] for c in configs if k in c]) for k in keys}
+        return {k: united([c[k] for c in configs if k in c]) for k in keys}
     if isinstance(first, list) and all(isinstance(v, str) for c in configs for v in c):
         return list(dict.fromkeys(v for c in configs for v in c))
     return first

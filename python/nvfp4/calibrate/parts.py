@@ -64,7 +64,7 @@ class Parts:
         except (SafetensorError, KeyError, ValueError) as no:
             raise FormatError(f"{file}: {no}") from no
 
-    def keep_states(self, i, hidden):
+    def write_states(self, i, hidden):
         """Writes the hidden states of all batches after layer i, which is not finished yet."""
         write_tensors(self.folder / "states.partial", {str(b): h for b, h in enumerate(hidden)}, {"layers": str(i + 1)})
 
@@ -74,7 +74,7 @@ class Parts:
         os.replace(self.folder / "states.partial", self.folder / "states.safetensors")
         self.count = i + 1
 
-    def take_states(self, hidden, places):
+    def read_states(self, hidden, places):
         """Reads hidden states that are not in memory."""
         if any(h is None for h in hidden):
             with safe_open(self.folder / "states.safetensors", "pt") as states:
@@ -82,7 +82,7 @@ class Parts:
                     if hidden[b] is None:
                         hidden[b] = states.get_tensor(str(b)).clone().to(place)
 
-    def together(self):
+    def sum(self):
         return Statistics.sum_of(self._layer(i) for i in range(self.count))
 
     def remove(self):

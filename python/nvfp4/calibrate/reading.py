@@ -39,7 +39,7 @@ class Opened:
 
     def take(self, key, read, modules):
         if self.key != key:
-            Turns.want(key)
+            Turns.wait_for(key)
         if self.matrix is None:
             matrix = read()
             setattr(matrix, MODULES, modules)

@@ -16,7 +16,7 @@ from torch.nn.functional import linear
 import nvfp4
 
 from .._errors import FormatError, IoError
-from .collect import Products
+from .collect import GemmMode
 
 #: The time of a run that default_tokens() may add to it.
 SHARE = 0.1
@@ -65,7 +65,7 @@ def quantized(part):
         return quantized(part.cpu()).to(part.device)
 
 
-class Perturbed(Products):
+class Perturbed(GemmMode):
     """Quantizes the weights of `group`, a list of module names, when they are multiplied. `errors`: squared errors of
     each input channel, by the first module of each weight."""
 
@@ -73,7 +73,7 @@ class Perturbed(Products):
         super().__init__(weights)
         self.group, self.errors = frozenset(group), {}
 
-    def product(self, gemm, modules):
+    def run_gemm(self, gemm, modules):
         x = gemm.x
         if not modules or modules[0] not in self.group or x.numel() == 0:
             return gemm.run()

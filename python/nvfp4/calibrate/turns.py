@@ -17,7 +17,7 @@ class _Batch(threading.Thread):
     def __init__(self, number, job):
         super().__init__(daemon=True)
         self.number = number
-        self.job, self.wants, self.error, self.done, self.stopped = job, None, None, False, False
+        self.job, self.waits_for, self.error, self.done, self.stopped = job, None, None, False, False
         self.turn, self.back = threading.Semaphore(0), threading.Semaphore(0)
 
     def run(self):
@@ -31,15 +31,15 @@ class _Batch(threading.Thread):
         self.done = True
         self.back.release()
 
-    def go_on(self):
+    def resume(self):
         """Runs the job until it waits for a key or ends."""
         self.turn.release()
         self.back.acquire()
         if self.error is not None:
             raise self.error
 
-    def want(self, key):
-        self.wants = key
+    def wait_for(self, key):
+        self.waits_for = key
         self.back.release()
         self.turn.acquire()
         if self.stopped:
@@ -66,25 +66,25 @@ class Turns:
         try:
             for batch in batches:
                 batch.start()
-                batch.go_on()
+                batch.resume()
             while waiting := [b for b in batches if not b.done]:
-                key = min(b.wants for b in waiting)
+                key = min(b.waits_for for b in waiting)
                 self.open(key)
                 for batch in waiting:
-                    if batch.wants == key:
-                        batch.go_on()
+                    if batch.waits_for == key:
+                        batch.resume()
         finally:
             for batch in batches:
                 if batch.is_alive():
                     batch.stop()
 
     @staticmethod
-    def want(key):
+    def wait_for(key):
         """Returns when `key` is open. Called by a job."""
         if _here.open is not None:
             _here.open(key)
         else:
-            threading.current_thread().want(key)
+            threading.current_thread().wait_for(key)
 
     @staticmethod
     def number():

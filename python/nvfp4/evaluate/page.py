@@ -19,7 +19,7 @@ def section(report):
     head, *figures = rows(report)
     cells = lambda tag, values: "".join(f"<{tag}>{text(v)}</{tag[:2]}>" for v in values)
     body = "".join(f"<tr><th scope='row'>{text(name)}</th>{cells('td', values)}</tr>\n" for name, *values in figures)
-    return ("<section aria-labelledby='evaluation'><h2 id='evaluation'>What it cost on a text</h2>\n"
+    return ("<section aria-labelledby='evaluation'><h2 id='evaluation'>Accuracy on a text</h2>\n"
             f"<p>{text(Path(report['text']).name)}: {report['windows']} windows of {report['context']} tokens, on "
             f"{text(report['device'])} in {text(report['dtype'])}. Behind ± are standard errors, of a paired bootstrap over windows.</p>\n"
             "<div class='scroll' role='region' aria-label='Figures on a text' tabindex='0'><table><thead><tr><th scope='col'></th>"
