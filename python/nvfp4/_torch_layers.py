@@ -55,7 +55,8 @@ def workspace(size, device):
 
 def pack_bytes(parts, groups=1, gate_up=None):
     """Returns the bytes of packed weights. The parts (codes, scales, multiplier [1], name) of each of `groups` groups
-    are stacked along N. Raises InvalidValueError, which names the part, if scales are invalid."""
+    are stacked along N. With gate_up=0 a GEMM may end in SwiGLU. Raises InvalidValueError, which names the part, if
+    scales are invalid."""
     weights = [QuantizedTensor(codes, scales.view(torch.uint8), multiplier,
                                (codes.shape[0], 2 * codes.shape[1]))
                for codes, scales, multiplier, _ in parts]
