@@ -1,51 +1,59 @@
-"""Reads a checkpoint's quantization_config."""
+"""What the quantization_config of a checkpoint says about its modules."""
 
 from ._core import EntryList
-from ._errors import FormatError, UnsupportedError
+from ._errors import FormatError
 
-#: Algorithms of ModelOpt that are NVFP4.
-ALGORITHMS = ("NVFP4", "W4A16_NVFP4")
+#: Algorithms of ModelOpt that are NVFP4, and the scheme of each.
+ALGORITHMS = {"NVFP4": "W4A4", "W4A16_NVFP4": "W4A16"}
+#: What a module is that is quantized in another way.
+OTHER = "other"
 
 
 def is_nvfp4_group(group):
-    """Reports whether `group`, a member of config_groups, describes NVFP4 weights."""
+    """Returns whether a group of config_groups, a dict, is of NVFP4 weights."""
     weights = (group or {}).get("weights") or {}
     kind = getattr(weights.get("type"), "value", weights.get("type"))
     return (weights.get("num_bits"), kind, weights.get("group_size")) == (4, "float", 16)
 
 
-class InputRule:
-    """A function of a module name. It returns whether quantization_config declares the module as W4A4."""
+def scheme_of_group(group):
+    """Returns "W4A4", "W4A16" or OTHER for a group of config_groups."""
+    if not is_nvfp4_group(group):
+        return OTHER
+    return "W4A16" if group.get("input_activations") is None else "W4A4"
+
+
+class Schemes:
+    """How a quantization_config declares each module: "W4A4", "W4A16" or OTHER."""
 
     def __init__(self, config):
-        self._config, self._general, targets, self._inputs = config, None, [], []
+        self._config, self._general, targets, self._of_target = config, None, [], []
         self._modelopt = config.get("quant_method") == "modelopt"
         for group in () if self._modelopt else config.get("config_groups", {}).values():
-            if not is_nvfp4_group(group):
-                continue
-            inputs = group.get("input_activations") is not None
-            for target in group["targets"]:
+            scheme = scheme_of_group(group)
+            for target in group.get("targets") or ():
                 if target != "Linear":
                     targets.append(target)
-                    self._inputs.append(inputs)
+                    self._of_target.append(scheme)
                 elif self._general is None:
-                    self._general = inputs
+                    self._general = scheme
         self._targets = EntryList(targets, "quantization_config")
 
     def __call__(self, module):
+        """Returns the scheme of a module that is not ignored. Throws FormatError if no target names it."""
         if self._modelopt:
-            return self._of_modelopt(module)
+            layer = self._config.get("quantized_layers", {}).get(module) or {}
+            algorithm = layer.get("quant_algo", self._config.get("quant_algo"))
+            return ALGORITHMS.get(str(algorithm).upper(), OTHER)
         found = self._targets.first(module)
-        inputs = self._general if found is None else self._inputs[found]
-        if inputs is None:
-            raise FormatError(f"{module} is NVFP4, and no target of config_groups names it")
-        return inputs
+        scheme = self._general if found is None else self._of_target[found]
+        if scheme is None:
+            raise FormatError(f"{module} is quantized, and no target of config_groups names it")
+        return scheme
 
-    def _of_modelopt(self, module):
-        algorithm = self._config.get("quant_algo")
-        layer = self._config.get("quantized_layers", {}).get(module)
-        if layer:
-            algorithm = layer.get("quant_algo", algorithm)
-        if algorithm not in ALGORITHMS:
-            raise UnsupportedError(f"quant_algo '{algorithm}' of {module}, must be NVFP4 or W4A16_NVFP4")
-        return algorithm == "NVFP4"
+    def quantizes_input(self, module):
+        """Returns whether an NVFP4 module is W4A4. Throws FormatError if it is declared in another way."""
+        scheme = self(module)
+        if scheme == OTHER:
+            raise FormatError(f"{module} has the tensors of NVFP4, and quantization_config declares it in another way")
+        return scheme == "W4A4"

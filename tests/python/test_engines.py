@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 import nvfp4
 from nvfp4 import engines
 from nvfp4._versions import interface, require_oldest, warn_if_untested
+from nvfp4.engines.config import Config
 from nvfp4.engines.declared import Declared, why_not
 from nvfp4.engines.methods import LinearMethod
 from reference import normal
@@ -24,23 +25,26 @@ MODELOPT = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
 FUSED = ("q_proj", "k_proj", "v_proj")
 
 
+MIXED = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": {
+    "a.q_proj": {"quant_algo": "NVFP4"}, "a.o_proj": {"quant_algo": "W4A16_NVFP4"}, "b.up_proj": {"quant_algo": "FP8"}}}
+FP8_GROUP = {"weights": {"num_bits": 8, "type": "float"}, "targets": ["re:.*up_proj"]}
+
+
 @pytest.mark.parametrize("config, expected", [
     (MODELOPT, None),
     ({"quant_method": "modelopt", "quantization": {"quant_algo": "W4A16_NVFP4"}}, None),
-    ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": {
-        "a": {"quant_algo": "NVFP4"}, "b": {"quant_algo": "FP8"}}}, "quant_algo 'FP8'"),
+    (MIXED, None),
     ({"quant_method": "modelopt", "quant_algo": "FP8"}, "quant_algo 'FP8'"),
     ({"quant_method": "compressed-tensors", "config_groups": {"group_0": GROUP}}, None),
-    ({"quant_method": "compressed-tensors", "config_groups": {
-        "group_0": GROUP, "group_1": {"weights": {"num_bits": 8, "type": "float"}}}},
-     "config_groups 'group_1' of another kind"),
-    ({"quant_method": "compressed-tensors"}, "no config_groups"),
-    ({"quant_method": "gptq"}, "quant_method 'gptq'"),
+    ({"quant_method": "compressed-tensors", "config_groups": {"group_0": GROUP, "group_1": FP8_GROUP}}, None),
+    ({"quant_method": "compressed-tensors", "config_groups": {"group_1": FP8_GROUP}},
+     "quant_method 'compressed-tensors' without"),
+    ({"quant_method": "gptq"}, "quant_method 'gptq' without"),
 ])
-def test_only_nvfp4_is_taken(config, expected):
-    assert why_not(config) == expected
+def test_checkpoints_with_nvfp4_are_taken(config, expected):
+    assert (why_not(config) or "").startswith(expected or "") and bool(why_not(config)) == bool(expected)
     if expected:
-        with pytest.raises(nvfp4.UnsupportedError, match=f"{expected}, must be NVFP4"):
+        with pytest.raises(nvfp4.UnsupportedError, match=f"{expected}.*, must have NVFP4"):
             Declared(config)
 
 
@@ -56,12 +60,48 @@ def test_what_is_ignored(ignored, names):
 
 
 def test_layers_have_kinds_of_their_own():
-    declared = Declared({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": {
-        "a.q_proj": {"quant_algo": "NVFP4"}, "a.o_proj": {"quant_algo": "W4A16_NVFP4"}}})
-    assert [declared.mode(n) for n in ("a.q_proj", "a.o_proj", "a.up_proj")] == ["W4A4", "W4A16", None]
-    groups = {"one": {**INPUTS, "targets": ["re:.*q_proj"]}, "two": {**GROUP, "targets": ["a.o_proj"]}}
+    declared = Declared(MIXED)
+    assert [declared.mode(n) for n in ("a.q_proj", "a.o_proj", "b.up_proj", "a.up_proj")] == ["W4A4", "W4A16", "other", None]
+    groups = {"one": {**INPUTS, "targets": ["re:.*q_proj"]}, "two": {**GROUP, "targets": ["a.o_proj"]}, "three": FP8_GROUP}
     declared = Declared({"quant_method": "compressed-tensors", "config_groups": groups})
-    assert [declared.mode(n) for n in ("a.q_proj", "a.o_proj")] == ["W4A4", "W4A16"]
+    assert [declared.mode(n) for n in ("a.q_proj", "a.o_proj", "b.up_proj")] == ["W4A4", "W4A16", "other"]
+    with pytest.raises(nvfp4.UnsupportedError, match="b.gate_up_proj: .* are of different kinds"):
+        declared.mode("b.gate_up_proj", ("q_proj", "up_proj"))
+
+
+class Configured(Config):
+    """The configuration of an engine that has FP4 tensor cores or not, and FP8 methods of its own."""
+
+    engine = "vLLM", "0.32", engines.VLLM
+    fp4 = True
+
+    def make_own(self, config):
+        return SimpleNamespace(get_quant_method=lambda layer, prefix: f"vLLM's for {prefix}")
+
+    def has_fp4_tensor_cores(self):
+        return self.fp4
+
+
+def test_other_kinds_have_the_methods_of_the_engine():
+    config = Configured.from_config(MIXED)
+    assert config.own_method(config.mode("b.up_proj"), None, "b.up_proj") == "vLLM's for b.up_proj"
+    assert config.own_method(config.mode("a.q_proj"), None, "a.q_proj") is None
+    assert Configured.from_config(MODELOPT).own is None
+
+
+@pytest.mark.parametrize("asked, fp4, mode", [
+    (None, True, "W4A4"), (None, False, "W4A16"), ("auto", False, "W4A16"), ("nvfp4", False, "W4A4"), ("bf16", True, "W4A16")])
+def test_activations_follow_the_device_or_the_environment(monkeypatch, asked, fp4, mode):
+    monkeypatch.setenv("NVFP4_ACTIVATIONS", asked or "")
+    config = Configured.from_config(MIXED)
+    config.fp4 = fp4
+    assert config.mode("a.q_proj") == mode and config.mode("a.o_proj") == "W4A16"
+
+
+def test_an_unknown_choice_of_activations_is_named(monkeypatch):
+    monkeypatch.setenv("NVFP4_ACTIVATIONS", "fp4")
+    with pytest.raises(nvfp4.InvalidValueError, match="NVFP4_ACTIVATIONS=fp4, must be auto, nvfp4 or bf16"):
+        Configured.from_config(MODELOPT).mode("a.q_proj")
 
 
 @pytest.mark.parametrize("target, message", [

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 import nvfp4
 import nvfp4.transformers as backend
 from models_of_families import FAMILIES, TOKENS
-from nvfp4._quantization_config import InputRule
+from nvfp4._quantization_config import Schemes
 from transformers.quantizers import auto
 
 transformers.utils.logging.set_verbosity_error()
@@ -179,7 +179,7 @@ def test_saving_gives_the_checkpoint_back(folders, tmp_path, family, scheme, for
     config = [json.loads((f / "config.json").read_text())["quantization_config"]
               for f in (quantized, tmp_path / "again")]
     assert config[0]["quant_method"] == config[1]["quant_method"]
-    assert InputRule(config[1])("any.module") == (scheme == "nvfp4")
+    assert Schemes(config[1]).quantizes_input("any.module") == (scheme == "nvfp4")
     load(tmp_path / "again")
 
 

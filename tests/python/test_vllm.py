@@ -8,8 +8,8 @@ import pytest
 import engine_cases
 
 GROUPS = {
-    "layers": "linear_layers or experts_of or cut or missing or stays",
-    "chosen": "chosen or another_kind",
+    "layers": "linear_layers or experts_of or cut or missing or stays or another_kind_have",
+    "chosen": "chosen or another_kind_are",
     "dense": "serves_a_dense",
     "experts": "serves_experts",
 }

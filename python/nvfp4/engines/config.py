@@ -1,12 +1,26 @@
 """The common part of the configurations for vLLM and SGLang."""
 
+import logging
+import os
+
 import torch
 
-from .._errors import UnsupportedError
+from .._errors import InvalidValueError, UnsupportedError
+from .._quantization_config import OTHER
 from .._versions import warn_if_untested
 from .declared import Declared, why_not
 
 NAME = "nvfp4"
+ACTIVATIONS = ("auto", "nvfp4", "bf16")
+
+
+def quantizes_activations(has_fp4_tensor_cores):
+    """Returns whether W4A4 layers quantize their inputs, by NVFP4_ACTIVATIONS in the environment: `nvfp4`, `bf16`, or
+    `auto`, which is `nvfp4` on CPUs and on GPUs with FP4 tensor cores; on other GPUs BF16 is faster and more accurate."""
+    asked = os.environ.get("NVFP4_ACTIVATIONS") or "auto"
+    if asked not in ACTIVATIONS:
+        raise InvalidValueError(f"NVFP4_ACTIVATIONS={asked}, must be {', '.join(ACTIVATIONS[:-1])} or {ACTIVATIONS[-1]}")
+    return has_fp4_tensor_cores if asked == "auto" else asked == "nvfp4"
 
 
 def chosen(config, asked):
@@ -24,11 +38,38 @@ class Config:
     class."""
 
     engine = None  #: its name, its version and the newest one that was tested
+    _said = set()  #: what was logged
 
     def __init__(self, config):
         super().__init__()
         warn_if_untested(*self.engine)
         self.declared = Declared(config)
+        #: The engine's own configuration of the same checkpoint, for layers that are quantized in another way.
+        self.own = self.make_own(config) if self.declared.mixed else None
+
+    def make_own(self, config):
+        raise NotImplementedError
+
+    def mode(self, prefix, parts=()):
+        """Returns how a layer runs: 'W4A4', 'W4A16', OTHER or None."""
+        mode = self.declared.mode(prefix, parts)
+        if mode == "W4A4" and not quantizes_activations(self.has_fp4_tensor_cores()):
+            self._say("inputs of W4A4 layers stay in 16 bits; NVFP4_ACTIVATIONS=nvfp4 quantizes them")
+            return "W4A16"
+        return mode
+
+    def has_fp4_tensor_cores(self):
+        """Returns whether the device multiplies FP4, or is a CPU."""
+        return not torch.cuda.is_available() or torch.cuda.get_device_capability() >= (10, 0)
+
+    def _say(self, text):
+        if text not in self._said:
+            self._said.add(text)
+            logging.getLogger(f"{self.engine[0].lower()}.nvfp4").info("nvfp4: %s", text)
+
+    def own_method(self, mode, layer, prefix):
+        """Returns the engine's method for a layer of another kind; None for others."""
+        return self.own.get_quant_method(layer, prefix) if mode == OTHER else None
 
     @classmethod
     def from_config(cls, config):

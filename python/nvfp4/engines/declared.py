@@ -1,4 +1,4 @@
-"""The formats that quantization_config declares for an engine's layers, some of which are fused."""
+"""What quantization_config of a checkpoint says of the layers of an engine, which fuses some."""
 
 import re
 from itertools import accumulate
@@ -6,38 +6,42 @@ from itertools import accumulate
 from .._core import EntryList
 from .._errors import UnsupportedError
 from .._forms import FORMS
-from .._quantization_config import ALGORITHMS, InputRule, is_nvfp4_group
+from .._quantization_config import ALGORITHMS, OTHER, Schemes, scheme_of_group
 
 
-def why_not(config):
-    """Returns None if quantization_config declares NVFP4 and nothing else, otherwise what it declares."""
+def schemes_in(config):
+    """Returns the schemes of a quantization_config, "W4A4", "W4A16", OTHER; none if it is of another method."""
     method = str(config.get("quant_method", "")).lower()
     if method.startswith("modelopt"):
         config = config.get("quantization") or config
         algorithm = str(config.get("quant_algo", "")).upper()
-        algorithms = {algorithm}
+        algorithms = [algorithm]
         if algorithm == "MIXED_PRECISION":
-            algorithms = {str(layer.get("quant_algo", "")).upper()
-                          for layer in config.get("quantized_layers", {}).values()}
-        others = algorithms - set(ALGORITHMS)
-        return f"quant_algo '{sorted(others)[0]}'" if others or not algorithms else None
+            algorithms = [str(layer.get("quant_algo", "")).upper() for layer in config.get("quantized_layers", {}).values()]
+        return {ALGORITHMS.get(each, OTHER) for each in algorithms}
     if method != "compressed-tensors":
-        return f"quant_method '{method}'"
-    groups = config.get("config_groups") or {}
-    others = [name for name, group in groups.items() if not is_nvfp4_group(group)]
-    if others or not groups:
-        return f"config_groups '{others[0]}' of another kind" if others else "no config_groups"
-    return None
+        return set()
+    return {scheme_of_group(group) for group in (config.get("config_groups") or {}).values()}
+
+
+def why_not(config):
+    """Returns what a quantization_config is that has no NVFP4, else None."""
+    if schemes_in(config) - {OTHER}:
+        return None
+    method = config.get("quant_method", "")
+    algorithm = (config.get("quantization") or config).get("quant_algo")
+    return f"quant_algo '{algorithm}'" if algorithm else f"quant_method '{method}' without a group of NVFP4"
 
 
 class Declared:
-    """The layers that are NVFP4, and their schemes."""
+    """Which layers are NVFP4, and how their inputs are taken. `mixed`: some are quantized in another way."""
 
     def __init__(self, config):
         wrong = why_not(config)
         if wrong:
-            raise UnsupportedError(f"quantization_config: {wrong}, must be NVFP4 of ModelOpt or "
+            raise UnsupportedError(f"quantization_config: {wrong}, must have NVFP4 of ModelOpt or "
                                    "compressed-tensors")
+        self.mixed = OTHER in schemes_in(config)
         method = "modelopt" if str(config["quant_method"]).startswith("modelopt") else "compressed-tensors"
         self.form = FORMS[method]
         self.config = {**(config.get("quantization") or config), "quant_method": method}
@@ -48,15 +52,15 @@ class Declared:
         self.ignored, self.layers = ignored, layers
         patterns = [entry for entry in ignored if entry.startswith("re:") or "*" in entry or "?" in entry]
         self._names, self._patterns = set(ignored), EntryList(patterns, "quantization_config")
-        self._quantizes_input = InputRule({**self.config, "quantized_layers": layers})
+        self._schemes = Schemes({**self.config, "quantized_layers": layers})
 
     @property
     def kv_cache(self):
-        """True if the checkpoint has scales of an FP8 cache."""
+        """Whether scales of a cache in FP8 are stored."""
         return bool(self.config.get("kv_cache_scheme") or self.config.get("kv_cache_quant_algo"))
 
     def rename(self, renamed_list):
-        """Replaces names of the checkpoint by those of the engine. `renamed_list` maps a list of names."""
+        """Names of the checkpoint become those of the engine, by `renamed_list`([names])."""
         # "a.b*" is a.b and all below; cut in two, the name at its front can be found.
         split = [n for name in self.ignored
                  for n in ((name[:-1], name[:-1] + ".*") if re.search(r"[^.]\*$", name) else (name,))]
@@ -71,11 +75,11 @@ class Declared:
             return None
         if self.layers and name not in self.layers and self.config.get("quant_algo") == "MIXED_PRECISION":
             return None
-        return "W4A4" if self._quantizes_input(name) else "W4A16"
+        return self._schemes(name)
 
     def mode(self, name, parts=()):
-        """Returns 'W4A4', 'W4A16', or None if not quantized, for the layer `name` or the `parts` that it is fused
-        from."""
+        """Returns 'W4A4', 'W4A16', OTHER, or None if it is not quantized, for the layer `name` or the layers that
+        were fused into it, `parts`."""
         if self._is_ignored(name):
             return None
         base = name.rpartition(".")[0]

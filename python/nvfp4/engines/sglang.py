@@ -69,19 +69,31 @@ class Nvfp4Config(Config, QuantizationConfig):
             return None
         return chosen(hf_quant_cfg or {}, asked)
 
+    def make_own(self, config):
+        modelopt = str(config["quant_method"]).startswith("modelopt")
+        return quantization.get_quantization_config("modelopt_mixed" if modelopt else "compressed-tensors").from_config(config)
+
     def apply_weight_name_mapper(self, hf_to_sglang_mapper):
         self.declared.rename(hf_to_sglang_mapper.apply_list)
+        if self.own:
+            self.own.apply_weight_name_mapper(hf_to_sglang_mapper)
 
     def get_quant_method(self, layer, prefix):
         declared = self.declared
+        if self.own:
+            self.own.packed_modules_mapping = self.packed_modules_mapping
         if isinstance(layer, RadixAttention):
             return BaseKVCacheMethod(self) if declared.kv_cache else None
         if isinstance(layer, (LinearBase, ParallelLMHead)):
-            mode = declared.mode(prefix, self.packed_modules_mapping.get(prefix.rpartition(".")[2], ()))
-            return Nvfp4LinearMethod(declared, mode, prefix) if mode else UnquantizedLinearMethod()
+            mode = self.mode(prefix, self.packed_modules_mapping.get(prefix.rpartition(".")[2], ()))
+            if mode is None:
+                return UnquantizedLinearMethod()
+            return self.own_method(mode, layer, prefix) or Nvfp4LinearMethod(declared, mode, prefix)
         if isinstance(layer, FusedMoE):
-            mode = declared.mode(prefix, [f"experts.0.{part}_proj" for part in ("gate", "up", "down")])
-            return Nvfp4ExpertsMethod(declared, mode, prefix) if mode else None
+            mode = self.mode(prefix, [f"experts.0.{part}_proj" for part in ("gate", "up", "down")])
+            if mode is None:
+                return None
+            return self.own_method(mode, layer, prefix) or Nvfp4ExpertsMethod(declared, mode, prefix)
         return None
 
 

@@ -2,7 +2,7 @@
 
 vLLM calls register() in each of its processes (entry point vllm.general_plugins). It takes effect with
 `--quantization nvfp4`, or, with NVFP4_VLLM=1, for every NVFP4 checkpoint on a CPU or a Hopper GPU.
-Checkpoints: ModelOpt's and compressed-tensors' whose weights are NVFP4 and nothing else.
+Checkpoints: ModelOpt's and compressed-tensors' with NVFP4 weights. Layers of another kind, such as FP8, run as in vLLM.
 """
 
 import os
@@ -15,7 +15,7 @@ from vllm.model_executor.layers.fused_moe.activation import MoEActivation
 from vllm.model_executor.layers.fused_moe.fused_moe_method_base import FusedMoEMethodBase
 from vllm.model_executor.layers.linear import (LinearBase, LinearMethodBase, UnquantizedLinearMethod,
                                                register_weight_loader_v2_supported_method)
-from vllm.model_executor.layers.quantization import register_quantization_config
+from vllm.model_executor.layers.quantization import get_quantization_config, register_quantization_config
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
 from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
@@ -72,22 +72,32 @@ class Nvfp4Config(Config, QuantizationConfig):
             return None
         return chosen(hf_quant_cfg, user_quant == NAME)
 
+    def make_own(self, config):
+        modelopt = str(config["quant_method"]).startswith("modelopt")
+        return get_quantization_config("modelopt_mixed" if modelopt else "compressed-tensors").from_config(config)
+
     def apply_vllm_mapper(self, hf_to_vllm_mapper):
         self.declared.rename(hf_to_vllm_mapper.apply_list)
+        if self.own:
+            self.own.apply_vllm_mapper(hf_to_vllm_mapper)
 
     def get_quant_method(self, layer, prefix):
         declared = self.declared
+        if self.own:
+            self.own.packed_modules_mapping = self.packed_modules_mapping
         if isinstance(layer, (Attention, MLAAttention)):
             return BaseKVCacheMethod(self) if declared.kv_cache else None
         if isinstance(layer, (LinearBase, ParallelLMHead)):
-            mode = declared.mode(prefix, self.packed_modules_mapping.get(prefix.rpartition(".")[2], ()))
-            return Nvfp4LinearMethod(declared, mode, prefix) if mode else UnquantizedLinearMethod()
+            mode = self.mode(prefix, self.packed_modules_mapping.get(prefix.rpartition(".")[2], ()))
+            if mode is None:
+                return UnquantizedLinearMethod()
+            return self.own_method(mode, layer, prefix) or Nvfp4LinearMethod(declared, mode, prefix)
         if isinstance(layer, RoutedExperts):
             names = (layer.ckpt_gate_proj_name, layer.ckpt_up_proj_name, layer.ckpt_down_proj_name)
-            mode = declared.mode(prefix, [f"experts.0.{name}" for name in names if name])
+            mode = self.mode(prefix, [f"experts.0.{name}" for name in names if name])
             if mode is None:
                 return None
-            return Nvfp4ExpertsMethod(declared, mode, prefix, layer)
+            return self.own_method(mode, layer, prefix) or Nvfp4ExpertsMethod(declared, mode, prefix, layer)
         return None
 
 

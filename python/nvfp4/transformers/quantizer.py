@@ -15,7 +15,7 @@ from .. import _core, _gemm
 from .._checkpoint import quantize_checkpoint
 from .._errors import FormatError, UnsupportedError
 from .._forms import FORMS
-from .._quantization_config import InputRule
+from .._quantization_config import Schemes
 from .config import ModelOptConfig
 from .conversions import PARTS, check_stack, expert_converters, sources_of
 from .modules import Fused, Nvfp4Experts, Nvfp4Linear, _Packs
@@ -107,7 +107,7 @@ class Nvfp4Quantizer(HfQuantizer):
             raise UnsupportedError("NVFP4 weights are read from the files of a checkpoint, and there are "
                                    "none")
         weights = nvfp4_weights(checkpoint_files, self.form)
-        self._quantizes_input = InputRule(self.config)
+        self._quantizes_input = Schemes(self.config).quantizes_input
         names = Names(model)
         tied = getattr(model, "all_tied_weights_keys", None) or {}
         tied = {*tied.keys(), *tied.values()}

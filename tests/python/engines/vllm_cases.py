@@ -235,6 +235,28 @@ def test_scales_that_are_missing_are_named(folder, ranks):
             loaded(layer, stored, {name: None})
 
 
+def test_layers_of_another_kind_have_the_methods_of_vllm(ranks):
+    import nvfp4.engines.vllm as engine
+    from vllm.model_executor.layers.linear import RowParallelLinear
+
+    engine.register()
+    ranks(0, 1)
+    modelopt = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": {
+        "a.o_proj": {"quant_algo": "NVFP4"}, "a.down_proj": {"quant_algo": "FP8"}}}
+    of_int8 = {"num_bits": 8, "type": "int", "symmetric": True}
+    int8 = {"format": "int-quantized", "weights": {**of_int8, "strategy": "channel", "dynamic": False},
+            "input_activations": {**of_int8, "strategy": "token", "dynamic": True}}
+    nvfp4_group = {"format": "nvfp4-pack-quantized",
+                   "weights": {"num_bits": 4, "type": "float", "group_size": 16, "strategy": "tensor_group"}}
+    groups = {"quant_method": "compressed-tensors", "format": "mixed-precision", "ignore": [], "config_groups": {
+        "group_0": {**nvfp4_group, "targets": ["re:.*o_proj$"]}, "group_1": {**int8, "targets": ["re:.*down_proj$"]}}}
+    for declared, own in ((modelopt, "ModelOptLinearMethod"), (groups, "CompressedTensorsLinearMethod")):
+        config = engine.Nvfp4Config.from_config(declared)
+        kinds = [type(config.get_quant_method(RowParallelLinear(64, 64, prefix=name), name)).__name__
+                 for name in ("a.o_proj", "a.down_proj")]
+        assert kinds == ["Nvfp4LinearMethod", own]
+
+
 def test_what_is_not_quantized_stays_as_it_is(folder, ranks):
     from vllm.model_executor.layers.linear import ColumnParallelLinear
 
