@@ -11,7 +11,7 @@ namespace nvfp4::cli_errors_test {
 
 bool has(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
 
-TEST_F(Cli, ErrorsHaveTheirCodeInTheMessageAndInJson) {
+TEST_F(Cli, ErrorsHaveTheirCodeAndJson) {
   Result r = run({"inspect", "nowhere"});
   EXPECT_TRUE(r.err.ends_with(" [NV0102]\n")) << r.err;
   EXPECT_EQ(r.out, "");
@@ -79,12 +79,12 @@ TEST_F(Cli, HelpOfACodeHasItsFix) {
 }
 
 /// nvfp4 help errors > docs/errors.md
-TEST_F(Cli, ThePageOfErrorsIsThatOfTheTable) {
+TEST_F(Cli, ErrorPageEqualsTheTable) {
   const std::filesystem::path page = std::filesystem::path(NVFP4_SOURCE_DIR) / "docs" / "errors.md";
   EXPECT_EQ(run({"help", "errors"}).out, read_text(page));
 }
 
-TEST_F(Cli, PartsThatAreNoFolderAreAnIoError) {
+TEST_F(Cli, PartsOtherThanFoldersAreAnError) {
   write_tiny_llama(dir_ / "m");
   write_text(dir_ / "file", "x");
   const Result r = run({"compare", "m", "m", "--parts", "file", "--rank", "0", "--ranks", "2"});

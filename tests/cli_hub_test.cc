@@ -162,7 +162,7 @@ TEST_F(Hub, RefLeadsNowhereElse) {
     EXPECT_NE(run({"inspect", "org/tiny@" + revision}, environment()).status, 0) << revision;
 }
 
-TEST_F(Hub, ModelMayHaveAConsolidatedFileBesideItsShards) {
+TEST_F(Hub, ConsolidatedFileMayBeBesideShards) {
   put(dir_ / "home" / "hub");
   const fs::path snapshot = model() / "snapshots" / kCommit;
   fs::copy(snapshot / "model-00001-of-00003.safetensors", snapshot / "consolidated.safetensors");

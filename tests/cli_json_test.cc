@@ -82,7 +82,7 @@ TEST_F(CliJson, OfEveryCommandFitsTheSchema) {
   expect_schema({"selftest", "--device", "cpu", "--json"});
 }
 
-TEST_F(CliJson, OfARunHasEveryDecisionAndNoSummary) {
+TEST_F(CliJson, HasEveryDecisionOfARun) {
   make_sample();
   const Result r = run({"quantize", "m", "q", "--json", "--ignore", "*.up_proj"});
   const Json json = Json::parse(r.out);

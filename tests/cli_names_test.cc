@@ -8,7 +8,7 @@
 
 namespace nvfp4::cli_names_test {
 
-TEST_F(Cli, NamesAreShownWithEscapesInPlaceOfWhatATerminalObeys) {
+TEST_F(Cli, ControlCharactersInNamesAreEscaped) {
   // A mark that turns text around, an escape sequence, a separator of lines, an invisible one.
   const std::string marks[] = {"\u202e", "\x1b", "\u2028", "\u200b", "\u009b", "\u2066"};
   std::string name = "m.", shown = "m.";

@@ -32,7 +32,7 @@ TEST_F(Cli, SelftestWritesTheReportThatItPrints) {
   EXPECT_FALSE(json.at("checks").empty());
 }
 
-TEST_F(Cli, SelftestThatFindsAWrongResultSaysWhichAndExitsWith3) {
+TEST_F(Cli, SelftestFailureExitsWith3) {
   const Result r = run(with(kCpu, {"--inject-fault", "w4a4", "--json", "--out", "report.json"}));
   EXPECT_EQ(r.status, 3) << r.err;
   const Json json = Json::parse(r.out);
@@ -44,7 +44,7 @@ TEST_F(Cli, SelftestThatFindsAWrongResultSaysWhichAndExitsWith3) {
   }
 }
 
-TEST_F(Cli, SelftestRefusesWhatItCannotDoBeforeItStarts) {
+TEST_F(Cli, SelftestRefusesImpossibleOptionsFirst) {
   EXPECT_EQ(run(with(kCpu, {"--out", "nowhere/report.txt"})).status, 1);
   EXPECT_EQ(run(with(kCpu, {"--inject-fault", "w4a8"})).status, 2);
   EXPECT_EQ(run({"selftest", "--device", "gpu"}).status, 2);

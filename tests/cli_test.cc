@@ -32,7 +32,7 @@ TEST_F(Cli, SaysWhatABuildRuns) {
   }
 }
 
-TEST_F(Cli, HelpsForEveryCommandWithAnExampleInEightyColumns) {
+TEST_F(Cli, EveryHelpHasAnExampleInEightyColumns) {
   for (const char* command : kCommands) {
     const Result r = run({"help", command});
     EXPECT_EQ(r.status, 0) << command;
@@ -200,7 +200,7 @@ TEST_F(Cli, SaysWhichDeviceEncoded) {
   EXPECT_EQ(run({"compare", "a", "b"}).status, 0);
 }
 
-TEST_F(Cli, DoesNothingInADryRunButTellsTheSame) {
+TEST_F(Cli, DryRunTellsTheSame) {
   make_sample();
   const Result r = run({"quantize", "m", "out", "--dry-run"});
   EXPECT_EQ(r.status, 0) << r.err;
@@ -216,7 +216,7 @@ TEST_F(Cli, IsSilentWhenQuiet) {
   EXPECT_EQ(r.out + r.err, "");
 }
 
-TEST_F(Cli, RefusesAFullFolderAndReplacesItOnRequest) {
+TEST_F(Cli, FilledFolderNeedsOverwrite) {
   make_sample();
   ASSERT_EQ(run({"quantize", "m", "out", "-q"}).status, 0);
   expect_one_line_error(run({"quantize", "m", "out"}), 1, {"out"});
@@ -310,7 +310,7 @@ TEST_F(Cli, FailsWhenStandardOutputIsFull) {
 }
 
 /// It is 134 if an exception leaves main.
-TEST_F(Cli, GoesOnWhenStandardErrorIsFullOrClosed) {
+TEST_F(Cli, FullOrClosedStandardErrorIsIgnored) {
   make_sample();
   if (::access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
   const std::string command = "cd '" + dir_.path().string() + "' && '" NVFP4_CLI_PATH "' ";
@@ -342,7 +342,7 @@ TEST_F(Cli, LeavesLinksAloneThatLeadNowhere) {
   EXPECT_FALSE(fs::exists(dir_ / "not"));
 }
 
-TEST_F(Cli, ReplacesNoFileOfTheInputByTheReport) {
+TEST_F(Cli, ReportReplacesNoInputFile) {
   namespace fs = std::filesystem;
   make_sample();
   fs::create_symlink("m/config.json", dir_ / "link");
@@ -378,7 +378,7 @@ TEST_F(Cli, WritesTheReportThroughLinksPipesAndDescriptors) {
   EXPECT_TRUE(nlohmann::json::accept(read_text(dir_ / "piped")));
 }
 
-TEST_F(Cli, AFileSizeLimitIsAnErrorNotASignal) {
+TEST_F(Cli, FileSizeLimitIsAnError) {
   make_sample();
   const std::string command = "cd '" + dir_.path().string() + "' && ulimit -f 8 && '" +
                               NVFP4_CLI_PATH "' quantize m out -q 2> err";

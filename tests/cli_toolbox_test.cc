@@ -11,7 +11,7 @@ namespace nvfp4::cli_toolbox_test {
 
 namespace fs = std::filesystem;
 
-TEST_F(Cli, VerifyTellsAHealthyCheckpointFromABrokenOne) {
+TEST_F(Cli, VerifyTellsHealthyFromBroken) {
   make_sample();
   ASSERT_EQ(run({"quantize", "m", "out", "-q"}).status, 0);
   const Result good = run({"verify", "out", "--source", "m", "-q"});
@@ -85,7 +85,7 @@ TEST_F(Cli, CompareSaysTheMedianAndTheWorst) {
   EXPECT_TRUE(has(r.out, "median of the tensors 12.500 %, worst 50.000 %")) << r.out;
 }
 
-TEST_F(Cli, ConvertWritesAnotherFormAndSaysWhatItDid) {
+TEST_F(Cli, ConvertWritesAndReportsAnotherFormat) {
   make_sample();
   ASSERT_EQ(run({"quantize", "m", "a", "-q"}).status, 0);
   const Result r = run({"convert", "a", "b", "--to", "compressed-tensors"});
@@ -131,7 +131,7 @@ TEST_F(Cli, ConvertSaysWhichBlocksItRounded) {
   EXPECT_EQ(report.at("tensors").at(5).at("clamped"), (std::vector<int>{0, 3, 6, 9, 12, 15}));
 }
 
-TEST_F(Cli, ConvertDecodesWhatTheFormCannotHoldOnlyIfToldTo) {
+TEST_F(Cli, ConvertDequantizesOnlyIfAllowed) {
   std::vector<TestTensor> tensors;
   append(tensors, mxfp4_matrix("model.layers.0.feed_forward.ffn.experts.0.w1", 16, 64, 115, 115));
   append(tensors, fp8_blocks("model.layers.0.self_attn.q_proj", 256, 128));

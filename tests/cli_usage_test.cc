@@ -113,7 +113,7 @@ TEST_F(Cli, SaysHowToGetABuildWithCuda) {
   EXPECT_EQ(run({"quantize", "m", "out", "--device", "auto", "-q"}).status, 0);
 }
 
-TEST_F(Cli, TakesTheFormFromTheNameOfTheOutput) {
+TEST_F(Cli, OutputNameDecidesTheFormat) {
   make_sample();
   EXPECT_TRUE(has(run({"quantize", "m", "a.gguf"}).out, "format gguf"));
   EXPECT_TRUE(std::filesystem::is_regular_file(dir_ / "a.gguf"));
@@ -135,7 +135,7 @@ TEST_F(Cli, RepeatsTheWholeCommandWhenInterrupted) {
   EXPECT_TRUE(has(r.err, command)) << r.err;
 }
 
-TEST_F(Cli, RepeatsTheCommandAsItWasWhereNothingIsLeftToGoOnWith) {
+TEST_F(Cli, RepeatsTheCommandWithoutResume) {
   ASSERT_EQ(run({"sample", "m", "--scale", "0.0625", "--shards", "3"}).status, 0);
   const Result r =
       run_and_interrupt({"quantize", "m", "a.gguf", "--format", "gguf", "--backend", "reference"},
@@ -144,7 +144,7 @@ TEST_F(Cli, RepeatsTheCommandAsItWasWhereNothingIsLeftToGoOnWith) {
   EXPECT_TRUE(has(r.err, "nvfp4 quantize m a.gguf --format gguf --backend reference\n")) << r.err;
 }
 
-TEST_F(Cli, EndsAtTheSecondInterruptThoughNobodyReadsWhatTheFirstOneSays) {
+TEST_F(Cli, SecondInterruptEndsDespiteAFullPipe) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "a signal that comes during write() waits for its end there";
 #endif
@@ -203,7 +203,7 @@ TEST_F(Cli, APatternOfManyLayersIsOneWarning) {
   EXPECT_TRUE(has(r.err, "refuse that; 2 more modules named q_proj\n")) << r.err;
 }
 
-TEST_F(Cli, VerifyOfATruncatedFile_AdvisesOnThatFile) {
+TEST_F(Cli, VerifyOfATruncatedFileAdvisesOnIt) {
   write_model(dir_ / "in", {{random_tensor("model.layers.0.mlp.up_proj.weight", {64, 64})}},
               R"({"model_type": "llama"})");
   ASSERT_EQ(run({"quantize", "in", "out"}).status, 0);

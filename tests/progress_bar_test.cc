@@ -60,7 +60,7 @@ TEST_F(ProgressLines, AreWrittenEvenWhileTheWorkSaysNothing) {
 }
 
 /// Not after the time between two lines: the test would not end.
-TEST_F(ProgressLines, DoNotHoldUpTheEndOfTheWork) {
+TEST_F(ProgressLines, DoNotDelayTheEnd) {
   { const cli::ProgressBar bar("quantize", false, std::chrono::hours(24)); }
   EXPECT_EQ(text(), "");
 }

@@ -45,6 +45,9 @@
 /// The headers and helpers of nearly every test.
 namespace nvfp4 {
 
+using testing::HasSubstr;
+using testing::Not;
+
 /// Expects that call() throws E with a one-line message that holds each of `parts`.
 template <class E, class Call>
 void expect_error(Call call, std::initializer_list<std::string_view> parts) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks what the compiler does not: length of files, size of folders, unfinished work, how comments begin,
-formatting.
+"""Checks what the compiler does not: length of files, size of folders, unfinished work, how comments begin, names of
+tests, formatting.
 
 usage: check_style.py [ROOT]    exit code 1 and one line for each problem
 """
@@ -29,6 +29,10 @@ SYSTEM_HEADER = re.compile(r"\s*#\s*include\s*<(unistd\.h|fcntl\.h|c?signal(\.h)
 COMMENT = re.compile(r"\s*///?(?![/<])\s*(.*)")
 FOLDERS_OF_COMMENTS = ("include", "src", "cli", "python/src")
 NO_BEGINNING = re.compile(r"(Of|Those|Which|What|Whether|Where|That|Far|Beside|As|How|Else|For all)\b")
+# The name of a test, of GoogleTest or pytest, and the words of a name.
+MAX_WORDS = 8
+TEST_NAME = re.compile(r"^TEST(?:_F|_P)?\(\s*\w+,\s*(?:DISABLED_)?(\w+)\)|^ *def test_(\w+)", re.MULTILINE)
+WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+")
 # Other versions break lines elsewhere, so only this one may judge.
 CLANG_FORMAT = "clang-format-16"
 
@@ -77,6 +81,15 @@ def check_comments(root: Path, file: Path):
         before = column
 
 
+def check_test_names(file: Path):
+    """Names of tests that have too many words."""
+    for match in TEST_NAME.finditer(file.read_text(encoding="utf-8")):
+        name = match[1] or match[2]
+        count = len(WORD.findall(name))
+        if count > MAX_WORDS:
+            yield f"{file}: the name of test {name} has {count} words, at most {MAX_WORDS} are allowed"
+
+
 def check_folders(root: Path):
     """Folders that hold too many files to be taken in at a glance."""
     for folder in sorted(f for f in (root / "src/checkpoint").glob("*") if f.is_dir()):
@@ -99,6 +112,8 @@ def main(root: Path):
     problems += check_folders(root)
     cpp = [file for file in files if file.suffix in CPP]
     problems += [problem for file in cpp for problem in check_comments(root, file)]
+    tests = [file for file in files if file.is_relative_to(root / "tests")]
+    problems += [problem for file in tests for problem in check_test_names(file)]
     can_format = shutil.which(CLANG_FORMAT) is not None
     if can_format and cpp:
         problems += check_format(cpp)

@@ -55,8 +55,7 @@ class AFormatMore : public testing::Test {
     quantize_checkpoint(options);
   }
   VerifyReport verified(const char* name) const {
-    VerifyOptions options;
-    options.path = dir_ / name;
+    auto options = verify_options(dir_ / name);
     return verify_checkpoint(options);
   }
   const TempDir dir_;
@@ -103,9 +102,7 @@ TEST_F(AFormatMore, IsConvertedThereAndBackAndRepaired) {
   const std::string scale = "model.layers.0.mlp.down_proj.plaid_divisor";
   broken.set_scalar(scale, 1 / broken.scalar(scale));
   broken.write(dir_ / "broken");
-  RepairOptions repair;
-  repair.input = dir_ / "broken";
-  repair.output = dir_ / "repaired";
+  auto repair = repair_options(dir_ / "broken", dir_ / "repaired");
   EXPECT_FALSE(repair_checkpoint(repair).after.broken());
   EXPECT_TRUE(LoadedModel(dir_ / "repaired").has(scale));
 }

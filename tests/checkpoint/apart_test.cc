@@ -55,10 +55,7 @@ TEST_F(Apart, LinkedShardInOutput) {
 }
 
 TEST_F(Apart, RepairSource) {
-  RepairOptions options;
-  options.input = dir_ / "out";
-  options.output = dir_ / "copy";
-  options.source = dir_ / "copy";
+  auto options = repair_options(dir_ / "out", dir_ / "copy", dir_ / "copy");
   options.overwrite = true;
   expect_refused([&] { repair_checkpoint(options); }, {"output", "is source"});
 }
@@ -106,8 +103,7 @@ TEST_F(Apart, PartsInModel) {
         compare_share(dir_ / "in", dir_ / "out", {0, 2, dir_ / "in" / "parts"});
       },
       {"parts", "inside a"});
-  VerifyOptions verify;
-  verify.path = dir_ / "out";
+  auto verify = verify_options(dir_ / "out");
   expect_refused([&] { verify_share(verify, {0, 2, dir_ / "out"}); }, {"parts", "is path"});
 }
 

@@ -77,7 +77,7 @@ TEST(Architectures, NothingButLinearLayersAndExpertsIsQuantized) {
   }
 }
 
-TEST(Architectures, LinearLayersAreQuantizedOrKeptAsWhatTheyAre) {
+TEST(Architectures, LinearLayersAreQuantizedByKind) {
   const Strings kinds = {"vision",    "audio",   "norm",       "lm_head", "head",
                          "embedding", "router",  "mtp",        "mamba",   "latent attention",
                          "decay",     "indexer", "modulation", "linear",  "expert"};

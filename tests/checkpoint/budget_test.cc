@@ -20,7 +20,7 @@ double exact(const std::vector<Alternatives>& layers, std::size_t from, std::uin
   return best;
 }
 
-TEST(Budget, IsWithinOneStepOfTheBestChoiceAndOfItsBound) {
+TEST(Budget, ChoiceIsNearTheBestAndTheBound) {
   std::mt19937 random(3);
   for (int round = 0; round < 300; ++round) {
     std::vector<Alternatives> layers(1 + random() % 6);
@@ -122,7 +122,7 @@ class Bits : public ::testing::Test {
   const fs::path in_ = dir_ / "in", out_ = dir_ / "out";
 };
 
-TEST_F(Bits, AreNotExceededAndMoreOfThemCostLessError) {
+TEST_F(Bits, AreNotExceededAndReduceTheError) {
   double last = INFINITY;
   for (const double bits : {5.0, 6.0, 8.0, 12.0, 16.0}) {
     const QuantizeReport report = run(bits);
@@ -139,7 +139,7 @@ TEST_F(Bits, AreNotExceededAndMoreOfThemCostLessError) {
   EXPECT_EQ(last, 0) << "all of it is kept";
 }
 
-TEST_F(Bits, ChooseTheSameInEveryRunAndWhatLoadersFuseTogether) {
+TEST_F(Bits, ChooseFusedWeightsTogetherInEveryRun) {
   run(6);
   const auto files = files_of(out_);
   run(6);
@@ -256,7 +256,7 @@ class BitsBySensitivity : public Bits {
   }
 };
 
-TEST_F(BitsBySensitivity, LayersThatTheLastStateDependsOnComeFirst) {
+TEST_F(BitsBySensitivity, LayersOfTheLargestSensitivityComeFirst) {
   for (const std::string first :
        {"model.layers.0.self_attn.o_proj", "model.layers.1.self_attn.o_proj",
         "model.layers.1.mlp.down_proj"}) {
@@ -276,21 +276,20 @@ TEST_F(BitsBySensitivity, ErrorsAreItTimesThoseOfTheOutputs) {
   EXPECT_NEAR(sum, outputs, 1e-4 * outputs);
 }
 
-TEST_F(BitsBySensitivity, WithoutThatOfOneWeightOutputsCountAndItIsSaid) {
+TEST_F(BitsBySensitivity, OneMissing_OutputErrorsCountWithWarning) {
   const QuantizeReport plain = chosen(without(), 6);
   EXPECT_EQ(plain.error_of, "outputs");
   ASSERT_EQ(plain.warnings.size(), 1u);
-  EXPECT_NE(plain.warnings[0].find("has no sensitivity of 14 of 14 weights: layers are chosen by "
-                                   "the errors of their outputs: model.layers.0."),
-            std::string::npos)
-      << plain.warnings[0];
+  EXPECT_THAT(plain.warnings[0],
+              HasSubstr("has no sensitivity of 14 of 14 weights: layers are chosen by "
+                        "the errors of their outputs: model.layers.0."));
   const auto files = files_of(out_);
   auto one_less = with({{"model.layers.1.self_attn.o_proj", 1e6f}});
   one_less["model.layers.0.mlp.up_proj"].sensitivity.clear();
   const QuantizeReport report = chosen(one_less, 6);
   EXPECT_EQ(report.error_of, "outputs");
   ASSERT_EQ(report.warnings.size(), 1u);
-  EXPECT_NE(report.warnings[0].find("1 of 14 weights"), std::string::npos);
+  EXPECT_THAT(report.warnings[0], HasSubstr("1 of 14 weights"));
   EXPECT_EQ(quantized_less(report), quantized_less(plain));
   for (std::size_t i = 0; i < plain.curve.size(); ++i)
     EXPECT_EQ(report.curve[i].error, plain.curve[i].error);
@@ -307,7 +306,7 @@ TEST_F(BitsBySensitivity, ThatIsNoPositiveNumberIsRefused) {
   }
 }
 
-TEST_F(Bits, ByGptqCountTheOutputErrorOfTheGramMatrix) {
+TEST_F(Bits, GptqCountsOutputErrorsByGramMatrix) {
   write_llama_grams(dir_ / "grams");
   auto options = quantize_options(in_, out_);
   options.statistics = dir_ / "grams";
@@ -352,7 +351,7 @@ class BitsByGptq : public Bits {
 };
 
 /// Of a token of the starved expert, every form loses what the completed matrix says.
-TEST_F(BitsByGptq, WeighExpertsOfFewTokensByOneMatrixInEveryForm) {
+TEST_F(BitsByGptq, ExpertsOfFewTokensShareOneMatrix) {
   constexpr std::size_t kDepth = 64;
   constexpr int kStarved = 2;
   std::vector<TestTensor> tensors;
@@ -387,7 +386,7 @@ TEST_F(BitsByGptq, WeighExpertsOfFewTokensByOneMatrixInEveryForm) {
 }
 
 /// A stack of three: by a Gram matrix, by a diagonal, by what all others saw.
-TEST_F(BitsByGptq, WeighWhatOfAStackHasNoGramMatrixToo) {
+TEST_F(BitsByGptq, StackWithMissingGramMatricesIsWeighed) {
   std::vector<TestTensor> single;
   TestTensor stack{{"model.layers.0.mlp.experts.down_proj", safetensors::DType::bf16, {3, 64, 128}},
                    {}};

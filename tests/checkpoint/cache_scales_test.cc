@@ -38,8 +38,7 @@ class CacheScales : public ::testing::Test {
   }
 
   static VerifyReport verified(const fs::path& path, const fs::path& source = {}) {
-    VerifyOptions options;
-    options.path = path;
+    auto options = verify_options(path);
     if (!source.empty()) options.source = source;
     return verify_checkpoint(options);
   }
@@ -59,10 +58,7 @@ class CacheScales : public ::testing::Test {
   }
 
   static void convert(const fs::path& from, const fs::path& to, const std::string& format) {
-    ConvertOptions options;
-    options.input = from;
-    options.output = to;
-    options.to = format;
+    auto options = convert_options(from, to, format);
     convert_checkpoint(options);
   }
 
@@ -70,7 +66,7 @@ class CacheScales : public ::testing::Test {
   const fs::path in_ = dir_ / "in", out_ = dir_ / "out", statistics_ = dir_ / "stats";
 };
 
-TEST_F(CacheScales, AreAmaxesBy448AsEachFormatNamesThem) {
+TEST_F(CacheScales, EachFormatNamesAmaxesBy448) {
   for (const bool ct : {false, true}) {
     auto run = options(dir_ / (ct ? "ct" : "modelopt"));
     run.format = ct ? "compressed-tensors" : "modelopt";
@@ -103,14 +99,14 @@ TEST_F(CacheScales, OfRanksAreTheBytesOfOneProcess) {
   EXPECT_EQ(files_of(dir_ / "ranks"), files_of(out_));
 }
 
-TEST_F(CacheScales, AreNotWrittenForACacheThatStaysAsItIs) {
+TEST_F(CacheScales, UnquantizedCacheHasNone) {
   auto run = options(out_);
   run.recipe = "mlp";
   quantize_checkpoint(run);
   EXPECT_FALSE(LoadedModel(out_).has(kFirst + ".k_proj.k_scale"));
 }
 
-TEST_F(CacheScales, OfNVFP4AreThoseOfFp8AndDeclaredInModelOptsOwnFile) {
+TEST_F(CacheScales, NVFP4CacheIsDeclaredInHfQuantConfig) {
   write_text(dir_ / "r.yaml", "kv_cache: nvfp4\nrules: []\n");
   auto run = options(out_);
   run.recipe = (dir_ / "r.yaml").string();
@@ -128,7 +124,7 @@ TEST_F(CacheScales, OfNVFP4AreThoseOfFp8AndDeclaredInModelOptsOwnFile) {
   EXPECT_FALSE(LoadedModel(out_).has(kFirst + ".k_scale"));
 }
 
-TEST_F(CacheScales, ChangeTheirNamesWithTheFormatAndNothingElse) {
+TEST_F(CacheScales, ConversionChangesOnlyTheNames) {
   quantize_checkpoint(options(out_));
   convert(out_, dir_ / "ct", "compressed-tensors");
   convert(dir_ / "ct", dir_ / "again", "modelopt");
@@ -153,10 +149,7 @@ TEST_F(CacheScales, GoWithTheirDeclaration) {
     source.shard_of(kFirst + ".q_proj.weight")
         .push_back({{"model.layers.0.mlp.k_scale", DType::f32, {1}}, encode({2}, DType::f32)});
     source.write(dir_ / (from + "-in"));
-    ConvertOptions convert;
-    convert.input = dir_ / (from + "-in");
-    convert.output = dir_ / (from + "-bf16");
-    convert.to = "bf16";
+    auto convert = convert_options(dir_ / (from + "-in"), dir_ / (from + "-bf16"), "bf16");
     const auto report = convert_checkpoint(convert);
     EXPECT_TRUE(std::ranges::any_of(report.warnings, [](const std::string& w) {
       return w.starts_with("the scales of keys and values are left out: they were to be cached in");
@@ -192,16 +185,15 @@ TEST_F(CacheScales, OfTheInputWinOverStatistics) {
   auto run = options(out_);
   run.input = dir_ / "given";
   const auto warnings = quantize_checkpoint(run).warnings;
-  EXPECT_TRUE(std::ranges::any_of(warnings, [](const std::string& w) {
-    return w.find("those of the statistics are left out") != w.npos;
-  })) << testing::PrintToString(warnings);
+  EXPECT_TRUE(says(warnings, "those of the statistics are left out"))
+      << testing::PrintToString(warnings);
   const LoadedModel out(out_);
   EXPECT_EQ(out.scalar(kFirst + ".k_proj.k_scale"), 0.25f);
   EXPECT_FALSE(out.has(kFirst + ".v_proj.v_scale"));
 }
 
 /// Of a model whose other tensors become BF16.
-TEST_F(CacheScales, OfAModelInFp32StayF32AndGetTheirName) {
+TEST_F(CacheScales, ModelInFp32KeepsThemInF32) {
   const std::vector<TestTensor> shard = {
       random_tensor(kFirst + ".k_proj.weight", {64, 64}, DType::f32),
       {{kFirst + ".k_scale", DType::f32, {1}}, encode({0.3f}, DType::f32)}};
@@ -352,9 +344,7 @@ TEST_F(CacheScales, ThatNothingGivesAreSaidToBe1) {
   auto run = options(out_);
   run.statistics.reset();
   const auto warnings = quantize_checkpoint(run).warnings;
-  EXPECT_TRUE(std::ranges::any_of(warnings, [](const std::string& w) {
-    return w.find("loaders take 1 as their scale") != w.npos;
-  })) << testing::PrintToString(warnings);
+  EXPECT_TRUE(says(warnings, "loaders take 1 as their scale")) << testing::PrintToString(warnings);
   EXPECT_EQ(cache_codes(out_), std::set<std::string>{"cache-scale-missing"});
 }
 
@@ -369,9 +359,8 @@ TEST_F(CacheScales, OfWrongStatisticsAreRefused) {
   write_cache_statistics(
       {{"model.layers.7.self_attn.k_cache", 1.0f}, {"model.layers.7.self_attn.v_cache", 1.0f}});
   const auto warnings = quantize_checkpoint(options(out_)).warnings;
-  EXPECT_TRUE(std::ranges::any_of(warnings, [](const std::string& w) {
-    return w.find("keys and values of model.layers.7.self_attn") != w.npos;
-  })) << testing::PrintToString(warnings);
+  EXPECT_TRUE(says(warnings, "keys and values of model.layers.7.self_attn"))
+      << testing::PrintToString(warnings);
 }
 
 }  // namespace nvfp4::cache_scales_test

@@ -48,7 +48,7 @@ TEST_F(Compare, MeasuresKnownDifferences) {
   EXPECT_EQ(r.identical, 0);
 }
 
-TEST_F(Compare, TheMedianOfTheTensorsIsBesideTheErrorOfAll) {
+TEST_F(Compare, ReportHasMedianAndTotalError) {
   const auto of = [&](const std::vector<float>& changed) {
     std::vector<Stored> a, b;
     for (std::size_t i = 0; i < changed.size(); ++i) {
@@ -90,7 +90,7 @@ TEST_F(Compare, SeesDifferencesThatFloatsCannotHold) {
   EXPECT_EQ(r.tensors.size(), 1u);
 }
 
-TEST_F(Compare, ListsAnotherDtypeOfTheSameValuesWithoutError) {
+TEST_F(Compare, OtherDtypeOfSameValuesHasNoError) {
   const CompareReport r = compare({stored_f32("x", {2}, {1, 2})}, {values_bf16("x", {2}, {1, 2})});
   ASSERT_EQ(r.tensors.size(), 1u);
   EXPECT_EQ(r.tensors[0].form_b, "BF16");
@@ -211,7 +211,7 @@ class CompareStacks : public Compare {
   }
 };
 
-TEST_F(CompareStacks, PairsStackedExpertsWithSingleOnesEitherWayRound) {
+TEST_F(CompareStacks, StackedAndSingleExpertsArePaired) {
   write_single(0.5f);
   for (const bool transposed : {false, true}) {
     write_stacked(transposed ? "llama4" : "qwen3_moe", transposed);
@@ -227,7 +227,7 @@ TEST_F(CompareStacks, PairsStackedExpertsWithSingleOnesEitherWayRound) {
   }
 }
 
-TEST_F(CompareStacks, LeavesAStackAloneWhoseExpertsAreNotAllThere) {
+TEST_F(CompareStacks, StackWithMissingExpertsStaysUnpaired) {
   write_stacked("qwen3_moe", false);
   write_single(0, /*all=*/false);
   const CompareReport r = compare_checkpoints(dir_ / "stacked", dir_ / "single");
@@ -261,7 +261,7 @@ TEST_F(Compare, ListsWhatCannotBeCompared) {
   EXPECT_EQ(r.only_in_b, std::vector<std::string>{"b"});
   ASSERT_EQ(r.shape_mismatch.size(), 2u);
   EXPECT_EQ(r.shape_mismatch[0], "s: [2] and [1, 2]");
-  EXPECT_NE(r.shape_mismatch[1].find("F4"), std::string::npos);
+  EXPECT_THAT(r.shape_mismatch[1], HasSubstr("F4"));
   EXPECT_TRUE(r.tensors.empty());
 }
 

@@ -33,7 +33,7 @@ TEST(ConfigText, NoQuantizationIsLeftOverPlainWeights) {
   for (const std::string to : {"bf16", "compressed-tensors"}) {
     convert(dir / "b", dir / to, to);
     const std::string out = read_text(dir / to / "config.json");
-    EXPECT_EQ(out.find("u005f"), out.npos) << out;
+    EXPECT_THAT(out, Not(HasSubstr("u005f")));
     const std::size_t first = out.find(key);
     EXPECT_EQ(first == out.npos, to == "bf16") << out;
     EXPECT_EQ(out.rfind(key), first) << "once, " << out;
@@ -54,9 +54,7 @@ TEST(ConfigText, AnEmptyFileIsNoAbsentOne) {
         {a, "syntax error"});
     for (const std::string to : {"bf16", "modelopt"})
       expect_error<FormatError>([&] { convert(dir / "b", dir / "out", to); }, {b, "syntax error"});
-    RepairOptions repair;
-    repair.input = dir / "b";
-    repair.output = dir / "out";
+    auto repair = repair_options(dir / "b", dir / "out");
     expect_error<FormatError>([&] { repair_checkpoint(repair); }, {b, "syntax error"});
     EXPECT_FALSE(fs::exists(dir / "out"));
   }

@@ -6,9 +6,10 @@ namespace nvfp4::convert_forms_test {
 namespace fs = std::filesystem;
 using enum safetensors::DType;
 
+struct ComfyUi : FolderTest {};
+
 /// Three shards; k_proj has 32 rows, less than a tile.
-TEST(ComfyUi, OneFileWithHighNibblesFirstAndScalesInTiles) {
-  const TempDir dir;
+TEST_F(ComfyUi, HasHighNibblesFirstAndTiledScales) {
   write_tiny_llama(dir / "source");
   quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
   convert(dir / "a", dir / "b", "comfyui");
@@ -50,8 +51,7 @@ TEST(ComfyUi, OneFileWithHighNibblesFirstAndScalesInTiles) {
   expect_same_tensors(dir / "b", dir / "q");
 }
 
-TEST(ComfyUi, LargeMatricesAreTiledInChunks) {
-  const TempDir dir;
+TEST_F(ComfyUi, LargeMatricesAreTiledInChunks) {
   write_model(dir / "source", {{random_tensor("m.weight", {304, 4096})}}, kLlamaConfig);
   quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
   convert(dir / "a", dir / "b", "comfyui");
@@ -61,8 +61,7 @@ TEST(ComfyUi, LargeMatricesAreTiledInChunks) {
 }
 
 /// FLUX.2 as Black Forest Labs publish it: no marker beside a weight, but metadata of the file.
-TEST(ComfyUi, OneFileWhoseMetadataSaysHow) {
-  const TempDir dir;
+TEST_F(ComfyUi, OneFileWhoseMetadataSaysHow) {
   write_tiny_llama(dir / "source");
   quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
   convert(dir / "a", dir / "b", "comfyui");
@@ -87,8 +86,7 @@ TEST(ComfyUi, OneFileWhoseMetadataSaysHow) {
   expect_same_tensors(dir / "b", dir / "c");
 }
 
-TEST(ComfyUi, Fp8BesideItStaysAndHasAMarkerOfItsOwn) {
-  const TempDir dir;
+TEST_F(ComfyUi, Fp8BesideItHasItsOwnMarker) {
   write_model(dir / "source", {{random_tensor("m.weight", {32, 64})}}, kLlamaConfig);
   quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
   convert(dir / "a", dir / "b", "comfyui");
@@ -261,9 +259,7 @@ TEST(DeepSeekV4, IsItselfAgainWhenItIsNvfp4) {
     LoadedFolder model(dir / "b");
     model.remove("layers.0.ffn.experts.0.w2.input_scale");
     model.write(dir / "bad");
-    RepairOptions repair;
-    repair.input = dir / "bad";
-    repair.output = dir / "repaired";
+    auto repair = repair_options(dir / "bad", dir / "repaired");
     EXPECT_FALSE(repair_checkpoint(repair).after.broken());
     expect_same_tensors(dir / "b", dir / "repaired");
     EXPECT_EQ(LoadedFolder(dir / "repaired").config, LoadedFolder(dir / "b").config);
@@ -271,7 +267,7 @@ TEST(DeepSeekV4, IsItselfAgainWhenItIsNvfp4) {
 }
 
 /// Loaders that take the dtype from the configuration would cast the weights back.
-TEST(Convert, TheConfigurationOfAPlainModelNamesItsDtype) {
+TEST(Convert, PlainConfigurationNamesItsDtype) {
   const TempDir dir;
   write_model(dir / "source", {{random_tensor("model.layers.0.mlp.down_proj.weight", {64, 64})}},
               "{\n  \"hidden_size\": 64,\n  \"torch_dtype\": \"bfloat16\",\n  \"model_type\": "

@@ -26,7 +26,9 @@ void write_quantized(const fs::path& folder, const std::string& format, Scheme s
   model.write(folder);
 }
 
-TEST(Convert, ThereAndBackGivesTheSameTensorsAndConfigs) {
+struct Convert : FolderTest {};
+
+TEST_F(Convert, ThereAndBackGivesTheSameTensors) {
   const std::string forms[] = {"modelopt", "compressed-tensors"};
   for (const std::string& from : forms)
     for (const std::string& to : forms)
@@ -55,8 +57,7 @@ TEST(Convert, ThereAndBackGivesTheSameTensorsAndConfigs) {
       }
 }
 
-TEST(Convert, EveryGlobalScaleSurvivesItsReciprocal) {
-  const TempDir dir;
+TEST_F(Convert, EveryGlobalScaleSurvivesItsReciprocal) {
   std::vector<TestTensor> tensors;
   std::mt19937 random(3);
   for (int i = 0; i < 500; ++i) {
@@ -84,8 +85,7 @@ TEST(Convert, EveryGlobalScaleSurvivesItsReciprocal) {
   expect_same_tensors(dir / "b", dir / "d");
 }
 
-TEST(Convert, ToPlainDtypesIsTheDequantizedModel) {
-  const TempDir dir;
+TEST_F(Convert, ToPlainDtypesIsTheDequantizedModel) {
   write_quantized(dir / "a", "modelopt", Scheme::nvfp4);
   const LoadedModel a(dir / "a");
   for (const std::string to : {"bf16", "fp16"}) {
@@ -110,7 +110,7 @@ TEST(Convert, ToPlainDtypesIsTheDequantizedModel) {
   }
 }
 
-TEST(Convert, AWeightThatThePlainDtypeCannotHoldIsAnError) {
+TEST_F(Convert, WeightBeyondThePlainDtypeIsAnError) {
   const std::string down = "model.layers.0.mlp.down_proj";
   for (const float global : {24.0f, 24.5f}) {  // 6 * 448 * 24 = 64512
     const TempDir dir;
@@ -121,10 +121,7 @@ TEST(Convert, AWeightThatThePlainDtypeCannotHoldIsAnError) {
     std::ranges::fill(model.at(down + ".weight").bytes, std::byte{0xFF});
     model.write(dir / "a");
     const auto forced = [&](const char* output, const char* to) {
-      ConvertOptions options;
-      options.input = dir / "a";
-      options.output = dir / output;
-      options.to = to;
+      auto options = convert_options(dir / "a", dir / output, to);
       options.allow.broken_scales = true;  // verify takes weights that large for broken
       convert_checkpoint(options);
     };
@@ -148,8 +145,7 @@ void expect_lossless(const fs::path& a, const fs::path& b) {
   for (const TensorDifference& t : report.tensors) EXPECT_EQ(t.max_error, 0) << t.name;
 }
 
-TEST(Convert, Mxfp4BecomesNvfp4WithTheSameValues) {
-  const TempDir dir;
+TEST_F(Convert, Mxfp4BecomesNvfp4WithTheSameValues) {
   std::vector<TestTensor> tensors = {random_tensor("model.norm.weight", {64})};
   // 18 powers of two fit; the partners' ranges differ and share one scale.
   append(tensors, mxfp4_matrix("layers.0.ffn.experts.0.w1", 48, 64, 110, 120));
@@ -177,8 +173,7 @@ TEST(Convert, Mxfp4BecomesNvfp4WithTheSameValues) {
   expect_same_tensors(dir / "b", dir / "q");
 }
 
-TEST(Convert, CountsAndRoundsTheBlocksThatAreTooSmall) {
-  const TempDir dir;
+TEST_F(Convert, TooSmallBlocksAreRoundedAndCounted) {
   PackedWeight w = mxfp4_matrix("w2", 4, 64, 110, 110);
   auto& exponents = w.tensors[1].bytes;
   exponents[0] = std::byte{120};       // the largest: 2^8
@@ -222,8 +217,7 @@ const char* kGptOssConfig =
     "{\"model_type\": \"gpt_oss\", \"hidden_size\": 64, \"quantization_config\": "
     "{\"quant_method\": \"mxfp4\", \"modules_to_not_convert\": [\"model.layers.*.self_attn\"]}}";
 
-TEST(Convert, TakesTheStackedExpertsOfGptOssApart) {
-  const TempDir dir;
+TEST_F(Convert, TakesTheStackedExpertsOfGptOssApart) {
   const std::string p = "model.layers.0.mlp.experts.";
   std::vector<TestTensor> tensors;
   const PackedWeight gate_up = mxfp4_weight(p + "gate_up_proj_blocks", p + "gate_up_proj_scales",
@@ -256,8 +250,7 @@ TEST(Convert, TakesTheStackedExpertsOfGptOssApart) {
       }
 }
 
-TEST(Convert, ListsBlocksThatAreTooSmallByTheirPlaceInTheSource) {
-  const TempDir dir;
+TEST_F(Convert, RoundedBlocksAreListedByTheirSourcePlace) {
   const std::string p = "model.layers.0.mlp.experts.";
   std::vector<TestTensor> tensors;
   append(tensors, mxfp4_weight(p + "gate_up_proj_blocks", p + "gate_up_proj_scales", {3, 96, 2, 16},
@@ -277,8 +270,7 @@ TEST(Convert, ListsBlocksThatAreTooSmallByTheirPlaceInTheSource) {
 }
 
 /// The model with FP8 weights against the same values in FP32.
-TEST(Convert, QuantizesFp8AsTheValuesThatItStandsFor) {
-  const TempDir dir;
+TEST_F(Convert, Fp8IsQuantizedByItsValues) {
   std::vector<TestTensor> packed, plain;
   const auto add = [&](const std::string& name, const PackedWeight& w, std::int64_t rows) {
     append(packed, w);
@@ -321,8 +313,7 @@ TEST(Convert, QuantizesFp8AsTheValuesThatItStandsFor) {
   EXPECT_FALSE(kept.has(p + "mlp.down_proj.weight_scale"));
 }
 
-TEST(Convert, Fp8StaysBesideFourBitWeights) {
-  const TempDir dir;
+TEST_F(Convert, Fp8StaysBesideFourBitWeights) {
   write_quantized(dir / "plain", "compressed-tensors", Scheme::nvfp4);
   LoadedFolder model(dir / "plain");
   const std::string k = "model.layers.0.mlp.shared.", name = k + "down_proj";
@@ -346,8 +337,7 @@ TEST(Convert, Fp8StaysBesideFourBitWeights) {
   EXPECT_EQ(findings_of(dir / "c"), "");
 }
 
-TEST(Convert, Fp8BesideFourBitWeightsIsNeverRoundedToThem) {
-  const TempDir dir;
+TEST_F(Convert, Fp8BesideFourBitWeightsIsNotRounded) {
   write_quantized(dir / "plain", "compressed-tensors", Scheme::nvfp4);
   LoadedFolder model(dir / "plain");
   const std::string name = "model.layers.0.mlp.shared.down_proj";
@@ -359,10 +349,7 @@ TEST(Convert, Fp8BesideFourBitWeightsIsNeverRoundedToThem) {
   convert(dir / "a", dir / "bf16", "bf16");
   const LoadedModel plain(dir / "bf16");
   for (const std::string to : {"modelopt", "comfyui"}) {  // which have no FP8 of square blocks
-    ConvertOptions options;
-    options.input = dir / "a";
-    options.output = dir / to;
-    options.to = to;
+    auto options = convert_options(dir / "a", dir / to, to);
     expect_error<UnsupportedError>([&] { convert_checkpoint(options); },
                                    {name + ".weight", "FP8, which " + to + " cannot hold"});
     EXPECT_FALSE(fs::exists(options.output));
@@ -379,13 +366,9 @@ TEST(Convert, Fp8BesideFourBitWeightsIsNeverRoundedToThem) {
   }
 }
 
-TEST(Convert, TreatsItsOutputAsQuantizeDoes) {
-  const TempDir dir;
+TEST_F(Convert, TreatsItsOutputAsQuantizeDoes) {
   write_quantized(dir / "a", "modelopt", Scheme::nvfp4);
-  ConvertOptions options;
-  options.input = dir / "a";
-  options.output = dir / "out";
-  options.to = "compressed-tensors";
+  auto options = convert_options(dir / "a", dir / "out", "compressed-tensors");
   options.dry_run = true;
   EXPECT_TRUE(convert_checkpoint(options).dry_run);
   EXPECT_FALSE(fs::exists(options.output));

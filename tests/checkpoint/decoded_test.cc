@@ -38,7 +38,7 @@ struct Family {
 
 class StacksAreRestored : public ::testing::TestWithParam<Family> {};
 
-TEST_P(StacksAreRestored, UnderTheNamesAndShapesOfTheSourceBitForBit) {
+TEST_P(StacksAreRestored, ToNamesShapesAndBitsOfTheSource) {
   const auto [config, hidden, inner, rows] = GetParam();
   const TempDir dir;
   std::vector<std::vector<TestTensor>> shards(2);
@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(
         Family{R"({"model_type": "hy_v4", "hidden_size": 1600})", 1600, 1040, true}),
     [](const auto& info) { return "Case" + std::to_string(info.index); });
 
-TEST(Stacks, WhoseExpertsLieInSeveralShardsAreInTheFirstOfThem) {
+TEST(Stacks, ExpertsOfSeveralShardsGoToTheFirst) {
   const TempDir dir;
   write_model(dir / "source", {{exact_tensor(kLayer + "gate_up_proj", {3, 64, 96})}},
               R"({"model_type": "gpt_oss", "hidden_size": 64})");
@@ -115,7 +115,7 @@ TEST(Stacks, ThatLackAnExpertAreRefused) {
   }
 }
 
-TEST(Stacks, AreNotMadeOfExpertsThatTheFamilyStoresOneByOne) {
+TEST(Stacks, FamilyWithSingleExpertsHasNone) {
   const TempDir dir;
   std::vector<TestTensor> tensors;
   for (const char* e : {"0", "1"})

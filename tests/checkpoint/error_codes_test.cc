@@ -34,7 +34,7 @@ std::string sources() {
   return text;
 }
 
-TEST(ErrorCodes, AreUniqueAndInOrderAndSayWhatHelps) {
+TEST(ErrorCodes, AreUniqueOrderedAndHaveHints) {
   std::string last;
   for (const ErrorInfo& c : error_codes()) {
     EXPECT_TRUE(std::regex_match(c.name(), std::regex("NV\\d{4}"))) << c.name();

@@ -27,7 +27,9 @@ std::size_t quantized_of(const QuantizeReport& report, const std::string& prefix
   return n;
 }
 
-TEST(ExpertLayers, Names) {
+struct ExpertLayers : FolderTest {};
+
+TEST_F(ExpertLayers, Names) {
   EXPECT_EQ(expert_layer_of("a.experts.7.w1"), "a.experts");
   EXPECT_EQ(expert_layer_of("experts.7.w1"), "experts");
   EXPECT_EQ(expert_layer_of("a.experts.gate_up_proj"), "a.experts");
@@ -37,8 +39,7 @@ TEST(ExpertLayers, Names) {
   EXPECT_EQ(without_expert_number("a.q_proj"), "a.q_proj");
 }
 
-TEST(ExpertLayers, OneWeightThatCannotBeQuantizedKeepsItsLayer) {
-  const TempDir dir;
+TEST_F(ExpertLayers, UnquantizableWeightExcludesItsLayer) {
   write_moe(dir / "in", 40);
   const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
   EXPECT_EQ(quantized_of(report, "l.0."), 6u);
@@ -46,8 +47,7 @@ TEST(ExpertLayers, OneWeightThatCannotBeQuantizedKeepsItsLayer) {
   EXPECT_TRUE(report.warnings.empty()) << report.warnings[0];
   for (const TensorReport& t : report.tensors) {
     if (t.name == "l.1.mlp.experts.0.up_proj.weight") {
-      EXPECT_NE(t.reason.find("1.down_proj of this one: 40 columns"), std::string::npos)
-          << t.reason;
+      EXPECT_THAT(t.reason, HasSubstr("1.down_proj of this one: 40 columns"));
     }
   }
   const auto config = nlohmann::json::parse(read_text(dir / "out" / "config.json"));
@@ -55,8 +55,7 @@ TEST(ExpertLayers, OneWeightThatCannotBeQuantizedKeepsItsLayer) {
             nlohmann::json::parse(R"(["lm_head", "l.1.mlp.experts*"])"));
 }
 
-TEST(ExpertLayers, StackedOnesAreKeptTogetherToo) {
-  const TempDir dir;
+TEST_F(ExpertLayers, StackedOnesAreKeptTogetherToo) {
   write_model(dir / "in",
               {{random_tensor("l.mlp.experts.gate_up_proj", {2, 64, 80})},
                {random_tensor("l.mlp.experts.down_proj", {2, 40, 64})}},
@@ -66,8 +65,7 @@ TEST(ExpertLayers, StackedOnesAreKeptTogetherToo) {
   EXPECT_TRUE(LoadedModel(dir / "out").has("l.mlp.experts.gate_up_proj"));
 }
 
-TEST(ExpertLayers, APatternThatMixesThemIsWarnedAboutOnceForEachLayer) {
-  const TempDir dir;
+TEST_F(ExpertLayers, MixedPatternWarnsOnceForEachLayer) {
   write_moe(dir / "in", 32);
   auto options = quantize_options(dir / "in", dir / "out");
   options.ignore = {"l.0.mlp.experts.0.*", "l.1.*"};
@@ -88,8 +86,7 @@ TEST(ExpertLayers, APatternThatMixesThemIsWarnedAboutOnceForEachLayer) {
   EXPECT_TRUE(warnings[0].starts_with("l.mlp.experts: 1 of 2 tensors")) << warnings[0];
 }
 
-TEST(ExpertLayers, AnExpertWithoutAnInputAmaxTakesTheLargestOfItsLayer) {
-  const TempDir dir;
+TEST_F(ExpertLayers, MissingInputAmaxIsTheLayersLargest) {
   write_moe(dir / "in", 32);
   auto options = quantize_options(dir / "in", dir / "out");
   options.ignore = {"l.1.mlp.experts.*"};
@@ -101,7 +98,7 @@ TEST(ExpertLayers, AnExpertWithoutAnInputAmaxTakesTheLargestOfItsLayer) {
     EXPECT_EQ(out.scalar(std::string("l.0.mlp.experts.") + name + ".input_scale"), 2.0f) << name;
   EXPECT_EQ(out.scalar("l.0.mlp.experts.0.down_proj.input_scale"), 1.0f);
   ASSERT_EQ(report.warnings.size(), 1u);
-  EXPECT_NE(report.warnings[0].find("2 of 6 modules"), std::string::npos) << report.warnings[0];
+  EXPECT_THAT(report.warnings[0], HasSubstr("2 of 6 modules"));
 }
 
 }  // namespace nvfp4::checkpoint::expert_layers_test

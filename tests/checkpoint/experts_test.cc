@@ -19,7 +19,7 @@ ModelConfig config(std::int64_t hidden, std::string type = "x") {
   return c;
 }
 
-TEST(SliceExperts, RowsByColumnsAsALinearLayerStoresThem) {
+TEST(SliceExperts, RowsByColumnsAsInLinearLayers) {
   const auto s = slice_experts(tensor("l.mlp.experts.gate_up_proj", {2, 96, 64}), config(64));
   ASSERT_EQ(s.size(), 4u);
   EXPECT_EQ(s[0].module, "l.mlp.experts.0.gate_proj");

@@ -64,13 +64,12 @@ struct FewTokens : testing::Test {
   }
 };
 
-TEST_F(FewTokens, OfAnExpertAreCompletedByThoseOfItsLayer) {
+TEST_F(FewTokens, ExpertIsCompletedByItsLayer) {
   const QuantizeReport report = run("out");
   ASSERT_EQ(report.warnings.size(), 1u);
-  EXPECT_NE(report.warnings[0].find(
-                "1 of 4 weights are of experts that saw fewer than 4 tokens for each channel"),
-            std::string::npos)
-      << report.warnings[0];
+  EXPECT_THAT(
+      report.warnings[0],
+      HasSubstr("1 of 4 weights are of experts that saw fewer than 4 tokens for each channel"));
   // The same, written out: H + n · (mean of H over all tokens of the layer).
   TestStatistics& few = statistics[module(kStarved)];
   std::vector<double> mean(few.triangle.size());
@@ -95,7 +94,7 @@ TEST_F(FewTokens, OfAnExpertAreCompletedByThoseOfItsLayer) {
   EXPECT_LT(other, codes.size() / 20);
 }
 
-TEST_F(FewTokens, OfAnExpertDoNotHarmTheOutputOverOtherText) {
+TEST_F(FewTokens, ExpertKeepsItsOutputOnOtherText) {
   run("completed");
   run("mse", "mse");
   // Alone it is no expert of a layer: it has its own H.
@@ -106,7 +105,7 @@ TEST_F(FewTokens, OfAnExpertDoNotHarmTheOutputOverOtherText) {
   EXPECT_LT(completed, 0.7 * held_out_error("mse"));
 }
 
-TEST_F(FewTokens, OfExpertsGiveTheSameBytesForAnyNumberOfThreads) {
+TEST_F(FewTokens, AnyNumberOfThreadsGivesTheSameBytes) {
   statistics[module(0)] = gram_statistics("few", kDepth, 60);  // two of one layer are completed
   std::map<std::string, std::string> first;
   for (const int count : {1, 2, 5}) {
@@ -119,7 +118,7 @@ TEST_F(FewTokens, OfExpertsGiveTheSameBytesForAnyNumberOfThreads) {
   set_threads(0);
 }
 
-TEST_F(FewTokens, AreOnThePageBesideOutputErrorsByLayer) {
+TEST_F(FewTokens, PageShowsThemBesideOutputErrors) {
   write_text(dir / "run.json", to_json(run("out")));
   const std::string page =
       report::page_of(compare_checkpoints(dir / "in", dir / "out"), dir / "in", dir / "out", 0, {},
@@ -129,15 +128,14 @@ TEST_F(FewTokens, AreOnThePageBesideOutputErrorsByLayer) {
   // Experts, fewest, median, most, without any.
   EXPECT_NE(page.find("<td>4</td><td>20</td><td>4000</td><td>4000</td><td>0</td>", tokens),
             std::string::npos);
-  EXPECT_NE(page.find("Output error by layer"), std::string::npos);
+  EXPECT_THAT(page, HasSubstr("Output error by layer"));
 }
 
-TEST_F(FewTokens, OfExpertsWithoutAnyAreNoneOfTheLayer) {
+TEST_F(FewTokens, ExpertsWithoutTokensAddNothingToTheLayer) {
   statistics[module(kStarved)].count = 0;
   const QuantizeReport report = run("out");
   ASSERT_EQ(report.warnings.size(), 1u);
-  EXPECT_NE(report.warnings[0].find("1 of 4 weights saw no token"), std::string::npos)
-      << report.warnings[0];
+  EXPECT_THAT(report.warnings[0], HasSubstr("1 of 4 weights saw no token"));
 }
 
 }  // namespace nvfp4::few_tokens_test

@@ -88,9 +88,7 @@ class Fp8 : public ::testing::Test {
   }
   json config() const { return json::parse(read_text(out_ / "config.json")); }
   void expect_sound() const {
-    VerifyOptions options;
-    options.path = out_;
-    options.source = in_;
+    auto options = verify_options(out_, in_);
     for (const Finding& f : verify_checkpoint(options).findings)
       EXPECT_TRUE(f.code == "excluded-by-substring" || f.code == "input-scale-default" ||
                   f.code == "cache-scale-missing")
@@ -123,7 +121,7 @@ TEST_F(Fp8, OneScaleIsSharedByWhatLoadersFuse) {
   expect_sound();
 }
 
-TEST_F(Fp8, InModelOptIsMixedPrecisionWithALineForEachLayer) {
+TEST_F(Fp8, ModelOptListsEachLayerAsMixedPrecision) {
   run("fp8", "modelopt");
   const json c = config()["quantization_config"];
   EXPECT_EQ(c["quant_algo"], "MIXED_PRECISION");
@@ -143,7 +141,7 @@ TEST_F(Fp8, InModelOptIsMixedPrecisionWithALineForEachLayer) {
   expect_sound();
 }
 
-TEST_F(Fp8, InCompressedTensorsIsAGroupOfItsOwn) {
+TEST_F(Fp8, CompressedTensorsHasItsOwnGroup) {
   run("fp8_block", "compressed-tensors");
   expect_codes(kQ, 128, 128);
   expect_codes(kK, 128, 128);
@@ -169,7 +167,7 @@ TEST_F(Fp8, InCompressedTensorsIsAGroupOfItsOwn) {
   expect_sound();
 }
 
-TEST_F(Fp8, ExponentsOfMxfp8AreTheSmallestThatHoldTheBlock) {
+TEST_F(Fp8, Mxfp8ExponentsAreTheSmallestThatFit) {
   for (const float amax : {448.0f, 1.0f, 0x1p-126f, 3e38f, FLT_TRUE_MIN, 449.0f, 0.0123f,
                            std::nextafter(448.0f, 449.0f), 896.0f}) {
     const int exponent = checkpoint::mxfp8_exponent(amax) - 127;
@@ -179,7 +177,7 @@ TEST_F(Fp8, ExponentsOfMxfp8AreTheSmallestThatHoldTheBlock) {
   EXPECT_EQ(checkpoint::mxfp8_exponent(0), 0);
 }
 
-TEST_F(Fp8, WithPowersOfTwoIsMxfp8InBothForms) {
+TEST_F(Fp8, Mxfp8IsWrittenInBothFormats) {
   std::vector<TestTensor> tensors;
   for (const std::string& m : {kQ, kK, kV, kUp})
     tensors.push_back(random_tensor(m + ".weight", {48, 96}));
@@ -209,10 +207,8 @@ TEST_F(Fp8, WithPowersOfTwoIsMxfp8InBothForms) {
       EXPECT_EQ(group["weights"]["scale_dtype"], "torch.uint8");
       EXPECT_TRUE(group["input_activations"]["dynamic"]);
     }
-    ConvertOptions convert;
-    convert.input = out_;
-    convert.output = dir_ / ("other" + format);
-    convert.to = format == "modelopt" ? "compressed-tensors" : "modelopt";
+    auto convert = convert_options(out_, dir_ / ("other" + format),
+                                   format == "modelopt" ? "compressed-tensors" : "modelopt");
     convert_checkpoint(convert);
     const LoadedModel other(convert.output);
     EXPECT_EQ(other.at(kQ + ".weight").bytes, codes.bytes);
@@ -227,7 +223,7 @@ TEST_F(Fp8, WithPowersOfTwoIsMxfp8InBothForms) {
   }
 }
 
-TEST_F(Fp8, OfMxfp8WrongExponentsAndShapesAreFound) {
+TEST_F(Fp8, Mxfp8_WrongExponentsAndShapes_AreFound) {
   write_model(in_,
               {{random_tensor(kQ + ".weight", {48, 96}), random_tensor(kUp + ".weight", {48, 96})}},
               "{\"model_type\": \"llama\", \"hidden_size\": 96}");
@@ -236,8 +232,7 @@ TEST_F(Fp8, OfMxfp8WrongExponentsAndShapesAreFound) {
     LoadedFolder folder(out_);
     change(folder.at(kQ + ".weight_scale"));
     folder.write(dir_ / "changed");
-    VerifyOptions options;
-    options.path = dir_ / "changed";
+    auto options = verify_options(dir_ / "changed");
     return codes_of(verify_checkpoint(options));
   };
   const auto set = [&](std::uint8_t exponent) {
@@ -271,10 +266,7 @@ TEST_F(Fp8, FormatsThatCannotHoldItSaySo) {
 TEST_F(Fp8, ConvertsWithoutBeingRoundedAgain) {
   run("fp8_channel", "modelopt");
   const LoadedModel before(out_);
-  ConvertOptions convert;
-  convert.input = out_;
-  convert.output = dir_ / "ct";
-  convert.to = "compressed-tensors";
+  auto convert = convert_options(out_, dir_ / "ct", "compressed-tensors");
   convert_checkpoint(convert);
   const LoadedModel after(dir_ / "ct");
   EXPECT_EQ(after.at(kQ + ".weight").bytes, before.at(kQ + ".weight").bytes);

@@ -3,7 +3,7 @@
 namespace nvfp4::fused_layers_test {
 
 /// q_proj and v_proj could be quantized, but loaders make one module of them and k_proj.
-TEST(FusedLayers, WhatIsFusedWithAWeightThatIsKeptForItsRowsIsKeptToo) {
+TEST(FusedLayers, FusedPartnersOfAnExcludedWeightAreExcluded) {
   const TempDir dir;
   const std::string p = "model.layers.0.";
   write_model(dir / "in",

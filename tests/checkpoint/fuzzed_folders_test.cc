@@ -67,10 +67,8 @@ class FuzzedFolder : public testing::TestWithParam<const char*> {
   fs::path out() const { return dir_ / "out"; }
   std::vector<std::function<void()>> uses() const {
     const auto to = [this](const char* form) {
-      ConvertOptions options;
-      options.input = model();
-      options.output = out() / (std::string(form) == "gguf" ? "model.gguf" : form);
-      options.to = form;
+      auto options = convert_options(
+          model(), out() / (std::string(form) == "gguf" ? "model.gguf" : form), form);
       options.overwrite = true;
       convert_checkpoint(options);
     };
@@ -80,9 +78,7 @@ class FuzzedFolder : public testing::TestWithParam<const char*> {
             [=] { to("comfyui"); },
             [=] { to("gguf"); },
             [this] {
-              RepairOptions options;
-              options.input = model();
-              options.output = out() / "repaired";
+              auto options = repair_options(model(), out() / "repaired");
               options.overwrite = true;
               repair_checkpoint(options);
             },
@@ -120,17 +116,14 @@ INSTANTIATE_TEST_SUITE_P(Every, FuzzedFolder, testing::Values("modelopt", "compr
                            return std::string(info.param) == "modelopt" ? "modelopt" : "ct";
                          });
 
-TEST(FuzzedSources, OfStackedExpertsAreUsedOrRefusedWithATypedError) {
+TEST(FuzzedSources, StackedExpertsAreUsedOrRefused) {
   const TempDir dir;
   for (const StackForm& form : {kStackForms[0], kStackForms[3]}) {
     StackedExperts model(form);
     model.stacks.pop_back();  // the bias, which layers refuse
     model.write(dir / "model", dir / "single");
     const auto to = [&](const char* to) {
-      ConvertOptions options;
-      options.input = dir / "model";
-      options.output = dir / to;
-      options.to = to;
+      auto options = convert_options(dir / "model", dir / to, to);
       options.overwrite = true;
       convert_checkpoint(options);
     };
@@ -138,8 +131,7 @@ TEST(FuzzedSources, OfStackedExpertsAreUsedOrRefusedWithATypedError) {
         fuzz(dir / "model", {"config.json", "model.safetensors"}, 40, 9,
              {[&] { to("bf16"); }, [&] { to("modelopt"); },
               [&] {
-                VerifyOptions options;
-                options.path = dir / "model";
+                auto options = verify_options(dir / "model");
                 verify_checkpoint(options);
               },
               [&] { compare_checkpoints(dir / "model", dir / "single"); },
@@ -149,7 +141,7 @@ TEST(FuzzedSources, OfStackedExpertsAreUsedOrRefusedWithATypedError) {
   }
 }
 
-TEST(FuzzedSources, OfFp8AndMxfp4AreUsedOrRefusedWithATypedError) {
+TEST(FuzzedSources, Fp8AndMxfp4AreUsedOrRefused) {
   const TempDir dir;
   std::vector<TestTensor> tensors = {random_tensor("model.norm.weight", {64})};
   append(tensors, mxfp4_matrix("layers.0.ffn.experts.0.w1", 32, 64, 110, 120));
@@ -176,10 +168,7 @@ TEST(FuzzedGguf, IsUsedOrRefusedWithATypedError) {
   quantize_checkpoint(options);
   const fs::path file = dir / "gguf" / "model.gguf";
   const auto to = [&](const char* form) {
-    ConvertOptions convert;
-    convert.input = file;
-    convert.output = dir / form;
-    convert.to = form;
+    auto convert = convert_options(file, dir / form, form);
     convert.overwrite = true;
     convert_checkpoint(convert);
   };
@@ -188,8 +177,7 @@ TEST(FuzzedGguf, IsUsedOrRefusedWithATypedError) {
            {[&] { to("modelopt"); }, [&] { to("bf16"); },
             [&] { inspect_checkpoint({.path = file, .tensor = {}, .progress = {}}); },
             [&] {
-              VerifyOptions verify;
-              verify.path = file;
+              auto verify = verify_options(file);
               verify_checkpoint(verify);
             }});
   EXPECT_GT(errors, 20);

@@ -48,7 +48,7 @@ std::string rows_of(const TensorReport& t) {
   return rows;
 }
 
-TEST_F(GptqCheckpoint, BytesDoNotDependOnThreadsAndTheReportCountsRows) {
+TEST_F(GptqCheckpoint, ThreadsChangeNoBytesAndRowsAreCounted) {
   std::map<std::string, std::string> first, first_decisions;
   for (const int count : {1, 2, 5}) {
     std::map<std::string, std::string> decisions;
@@ -74,13 +74,12 @@ TEST_F(GptqCheckpoint, BytesDoNotDependOnThreadsAndTheReportCountsRows) {
   EXPECT_NE(files_of(dir / "weighted"), first);
 }
 
-TEST_F(GptqCheckpoint, AWeightWithoutAGramMatrixIsQuantizedAsByWeighted) {
+TEST_F(GptqCheckpoint, WithoutGramMatrixIsQuantizedByWeighted) {
   statistics[kDown].triangle.clear();
   const QuantizeReport report = quantize_checkpoint(options("out"));
   ASSERT_EQ(report.warnings.size(), 1u);
-  EXPECT_NE(report.warnings[0].find("no Gram matrix of 1 of 14 weights"), std::string::npos)
-      << report.warnings[0];
-  EXPECT_NE(report.warnings[0].find(kDown), std::string::npos);
+  EXPECT_THAT(report.warnings[0], HasSubstr("no Gram matrix of 1 of 14 weights"));
+  EXPECT_THAT(report.warnings[0], HasSubstr(kDown));
   auto weighted = options("weighted");
   weighted.method = "weighted";
   quantize_checkpoint(weighted);
@@ -90,7 +89,7 @@ TEST_F(GptqCheckpoint, AWeightWithoutAGramMatrixIsQuantizedAsByWeighted) {
   EXPECT_NE(a.at(kGate + ".weight").bytes, b.at(kGate + ".weight").bytes);
 }
 
-TEST_F(GptqCheckpoint, InputsThatWereAllZeroAreNoReasonToStop) {
+TEST_F(GptqCheckpoint, InputsOfZerosAreAccepted) {
   auto& s = statistics[kDown];
   s.diagonal.assign(s.diagonal.size(), 0.0f);
   s.triangle.assign(s.triangle.size(), 0.0f);
@@ -113,7 +112,7 @@ TEST_F(GptqCheckpoint, BrokenGramMatricesAreRefused) {
 
 /// What an interrupted run decided, and what its weights lose, is in the report of the one that
 /// goes on.
-TEST_F(GptqCheckpoint, AResumedRunGivesTheSameFilesAndTheSameReport) {
+TEST_F(GptqCheckpoint, ResumedRunHasTheSameFilesAndReport) {
   const auto text_of = [](QuantizeReport report) {
     report.seconds = 0;
     report.peak_memory_bytes = 0;
@@ -121,7 +120,7 @@ TEST_F(GptqCheckpoint, AResumedRunGivesTheSameFilesAndTheSameReport) {
     return to_json(report);
   };
   const std::string whole = text_of(quantize_checkpoint(options("whole")));
-  EXPECT_NE(whole.find("output_error"), std::string::npos);
+  EXPECT_THAT(whole, HasSubstr("output_error"));
   auto interrupted = options("out");
   interrupted.progress = [&](const Progress&) {
     if (fs::exists(dir / "out" / "model-00001-of-00003.safetensors")) throw IoError("stop");
@@ -135,7 +134,7 @@ TEST_F(GptqCheckpoint, AResumedRunGivesTheSameFilesAndTheSameReport) {
   EXPECT_EQ(files_of(dir / "out"), files_of(dir / "whole"));
 }
 
-TEST_F(GptqCheckpoint, WhatIsKeptLosesNoMoreOutputThanMse) {
+TEST_F(GptqCheckpoint, KeptOutputErrorIsAtMostMses) {
   for (const TensorReport& t : quantize_checkpoint(options("out")).tensors) {
     if (t.action != "quantized") continue;
     EXPECT_GT(t.output.kept, 0) << t.name;
@@ -152,13 +151,12 @@ TEST_F(GptqCheckpoint, StatisticsOfAnotherModelAreRefused) {
   refused<ValueError>({"has none of the 14 weights", "another model"});
 }
 
-TEST_F(GptqCheckpoint, AWeightThatSawNoTokenIsQuantizedAsByMse) {
+TEST_F(GptqCheckpoint, WeightWithoutTokensIsQuantizedByMse) {
   statistics[kDown].count = 0;
   const QuantizeReport report = quantize_checkpoint(options("out"));
   ASSERT_EQ(report.warnings.size(), 1u);
-  EXPECT_NE(report.warnings[0].find("1 of 14 weights saw no token, they are quantized as by mse"),
-            std::string::npos)
-      << report.warnings[0];
+  EXPECT_THAT(report.warnings[0],
+              HasSubstr("1 of 14 weights saw no token, they are quantized as by mse"));
   auto mse = options("mse");
   mse.method = "mse";
   quantize_checkpoint(mse);
@@ -181,7 +179,7 @@ TEST_F(GptqCheckpoint, SaysWhatIsMissing) {
   }
 }
 
-TEST_F(GptqCheckpoint, AFinishedOutputOfOtherSweepsIsNoOutputOfThisRun) {
+TEST_F(GptqCheckpoint, ResumeRejectsOtherSweeps) {
   auto run = options("out");
   run.method = "gptq:1";
   quantize_checkpoint(run);

@@ -34,7 +34,7 @@ TEST_F(CudaStatistics, GiveTheBytesOfTheCpu) {
 }
 
 /// Factored by the CPU from the layer's matrices too.
-TEST_F(CudaStatistics, OfExpertsThatSawFewTokensGiveTheBytesOfTheCpu) {
+TEST_F(CudaStatistics, ExpertsOfFewTokensHaveTheCpusBytes) {
   std::vector<TestTensor> tensors;
   std::map<std::string, TestStatistics> statistics;
   for (int e = 0; e < 4; ++e) {
@@ -48,7 +48,7 @@ TEST_F(CudaStatistics, OfExpertsThatSawFewTokensGiveTheBytesOfTheCpu) {
 }
 
 /// Many chunks of a weight, weights that share a Gram matrix, all dtypes, any number of threads.
-TEST_F(CudaStatistics, GiveTheBytesOfTheCpuForManyChunksOnAnyNumberOfThreads) {
+TEST_F(CudaStatistics, ManyChunksAndThreadsHaveTheCpusBytes) {
   write_model(
       dir_ / "in",
       {{random_tensor("a.q_proj.weight", {3000, 512}),

@@ -26,7 +26,7 @@ TEST(Child, DISABLED_QuantizeByGptq) {
   quantize_checkpoint(options);
 }
 
-TEST(GptqResume, AfterAKillARunEndsByteIdenticalWithTheSameDecisions) {
+TEST(GptqResume, KilledRunResumesToTheSameBytes) {
   const TempDir dir;
   write_tiny_llama(dir / "in");
   write_llama_grams(dir / "statistics");

@@ -19,8 +19,9 @@ void quantize(const fs::path& in, const fs::path& out) {
   quantize_checkpoint(quantize_options(in, out));
 }
 
-TEST(InputHints, AGitLfsPointerIsNotTheFile) {
-  const TempDir dir;
+struct InputHints : FolderTest {};
+
+TEST_F(InputHints, AGitLfsPointerIsNotTheFile) {
   for (const char* name : {"model-00002-of-00003.safetensors", "config.json", "tokenizer.json",
                            "model.safetensors.index.json"}) {
     write_tiny_llama(dir / "in");
@@ -41,19 +42,17 @@ TEST(InputHints, AGitLfsPointerIsNotTheFile) {
   }
 }
 
-TEST(InputHints, APictureMayBeAPointer) {
-  const TempDir dir;
+TEST_F(InputHints, APictureMayBeAPointer) {
   write_tiny_llama(dir / "in");
   write_text(dir / "in" / "assets" / "banner.png", kPointer);
   const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
   EXPECT_FALSE(fs::exists(dir / "out" / "assets" / "banner.png"));
   EXPECT_TRUE(fs::exists(dir / "out" / "assets" / "LICENSE"));
   ASSERT_EQ(report.warnings.size(), 1u);
-  EXPECT_NE(report.warnings[0].find("banner.png"), std::string::npos);
+  EXPECT_THAT(report.warnings[0], HasSubstr("banner.png"));
 }
 
-TEST(InputHints, PicklesAreNamedWithTheCommandThatMakesSafetensors) {
-  const TempDir dir;
+TEST_F(InputHints, PicklesAreNamedWithTheConvertingCommand) {
   fs::create_directories(dir / "it's");
   write_text(dir / "it's" / "pytorch_model.bin", "x");
   const std::string quoted = fmt::format("'{}/it'\\''s'", dir.path().string());
@@ -74,8 +73,7 @@ TEST(InputHints, PicklesAreNamedWithTheCommandThatMakesSafetensors) {
   expect_error<FormatError>([&] { quantize(dir / "m.txt", dir / "out"); }, {"m.txt: must be"});
 }
 
-TEST(InputHints, APipelineOfDiffusersNamesItsParts) {
-  const TempDir dir;
+TEST_F(InputHints, APipelineOfDiffusersNamesItsParts) {
   const fs::path root = dir / "flux";
   for (const char* part : {"transformer", "text_encoder", "scheduler"})
     fs::create_directories(root / part);
@@ -92,14 +90,13 @@ TEST(InputHints, APipelineOfDiffusersNamesItsParts) {
   } catch (const IoError& e) {
     const std::string text = e.what(), both = (root / "text_encoder").string() + ", " +
                                               (root / "transformer").string();
-    EXPECT_NE(text.find("a pipeline of diffusers"), text.npos) << text;
+    EXPECT_THAT(text, HasSubstr("a pipeline of diffusers"));
     EXPECT_TRUE(text.ends_with("name one of them: " + both)) << text;
   }
   quantize(root / "transformer", dir / "out");  // so the hint works
 }
 
-TEST(InputHints, OtherFoldersNameWhatIsInThem) {
-  const TempDir dir;
+TEST_F(InputHints, OtherFoldersNameWhatIsInThem) {
   fs::create_directories(dir / "a");
   write_text(dir / "a" / "m.gguf", "GGUF");
   expect_error<IoError>([&] { open_model_folder(dir / "a"); }, {"name the GGUF file", "a/m.gguf"});
@@ -123,8 +120,7 @@ fs::path make_cache(const fs::path& root, const std::string& revision) {
   return snapshot;
 }
 
-TEST(InputHints, TheRootOfAHuggingFaceCacheIsItsSnapshot) {
-  const TempDir dir;
+TEST_F(InputHints, HubCacheRootIsItsSnapshot) {
   const fs::path root = dir / "hub" / "models--org--tiny";
   const fs::path first = make_cache(root, "0123abc");
   EXPECT_EQ(model_path(root), first);
@@ -134,9 +130,7 @@ TEST(InputHints, TheRootOfAHuggingFaceCacheIsItsSnapshot) {
   quantize(first, dir / "b");
   EXPECT_EQ(files_of(dir / "a"), files_of(dir / "b"));
   EXPECT_EQ(compare_checkpoints(root, first).identical, 21);
-  VerifyOptions verify;
-  verify.path = dir / "a";
-  verify.source = root;
+  auto verify = verify_options(dir / "a", root);
   EXPECT_FALSE(verify_checkpoint(verify).broken());
   verify.path = root;
   verify.source.reset();
@@ -158,8 +152,7 @@ TEST(InputHints, TheRootOfAHuggingFaceCacheIsItsSnapshot) {
 
 /// As a path, it would be a folder of that name on this machine. "s3:/bucket" is what Python's
 /// pathlib makes of it.
-TEST(InputHints, AddressesOfStoresAreNoPaths) {
-  const TempDir dir;
+TEST_F(InputHints, AddressesOfStoresAreNoPaths) {
   write_tiny_llama(dir / "in");
   for (const std::string address : {"s3://bucket/model", "gs://b/m", "https://host/m",
                                     "S3://bucket/model", "git+ssh://h/m", "s3:/bucket/model"}) {
@@ -188,8 +181,7 @@ TEST(InputHints, AddressesOfStoresAreNoPaths) {
     EXPECT_NO_THROW(require_no_address(path)) << path;
 }
 
-TEST(InputHints, OneFileTakesTheConfigurationBesideIt) {
-  const TempDir dir;
+TEST_F(InputHints, OneFileTakesTheConfigurationBesideIt) {
   write_model(dir / "in", {{random_tensor("model.layers.0.mlp.up_proj.weight", {64, 64})}},
               kLlamaConfig);
   const QuantizeReport report =
@@ -199,8 +191,7 @@ TEST(InputHints, OneFileTakesTheConfigurationBesideIt) {
   EXPECT_EQ(files_of(dir / "out"), files_of(dir / "whole"));
 }
 
-TEST(InputHints, AShardByItselfDoesNotPassForTheModel) {
-  const TempDir dir;
+TEST_F(InputHints, OneShardIsNotTheModel) {
   write_tiny_llama(dir / "in");
   const char* shard = "model-00001-of-00003.safetensors";
   for (const char* name : {shard, "part.safetensors"}) {
@@ -212,8 +203,8 @@ TEST(InputHints, AShardByItselfDoesNotPassForTheModel) {
     const fs::path out = dir / ("out-" + std::string(name));
     const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in" / name, out));
     ASSERT_FALSE(report.warnings.empty());
-    EXPECT_NE(report.warnings[0].find("one shard of several"), std::string::npos);
-    EXPECT_EQ(read_text(out / "config.json").find("hidden_size"), std::string::npos);
+    EXPECT_THAT(report.warnings[0], HasSubstr("one shard of several"));
+    EXPECT_THAT(read_text(out / "config.json"), Not(HasSubstr("hidden_size")));
   }
 }
 

@@ -16,8 +16,9 @@ InspectReport inspect(const std::filesystem::path& path) {
   return inspect_checkpoint(options);
 }
 
-TEST(Inspect, ReadsAModelOptTensor) {
-  const TempDir dir;
+struct Inspect : FolderTest {};
+
+TEST_F(Inspect, ReadsAModelOptTensor) {
   Tensors tensors = layer();
   tensors.push_back(stored_f32("m.q.input_scale", {}, {0.5f}));
   write_stored(dir / "model.safetensors", tensors);
@@ -51,8 +52,7 @@ TEST(Inspect, ReadsAModelOptTensor) {
   EXPECT_EQ(nlohmann::json::parse(to_json(report)).at("scales"), scales);
 }
 
-TEST(Inspect, TurnsTheDivisorsOfCompressedTensorsIntoMultipliers) {
-  const TempDir dir;
+TEST_F(Inspect, TurnsTheDivisorsOfCompressedTensorsIntoMultipliers) {
   Tensors tensors = compressed_tensors_layer("m.q", 2, 32, kCodes, kScales, 8);
   write_stored(dir / "model.safetensors", tensors);
   EXPECT_EQ(inspect(dir.path()).scheme, "nvfp4a16");
@@ -68,8 +68,7 @@ TEST(Inspect, TurnsTheDivisorsOfCompressedTensorsIntoMultipliers) {
   EXPECT_EQ(report.tensors[0].input_scale, 0.25);
 }
 
-TEST(Inspect, CountsEveryCodeOfATensorOfManyChunksOnAnyNumberOfThreads) {
-  const TempDir dir;
+TEST_F(Inspect, EveryCodeIsCountedOnAnyThreads) {
   constexpr std::int64_t kRows = 1030, kCols = 16384;  // 8.4 MB of codes
   std::vector<std::uint8_t> codes(kRows * kCols / 2), scales(kRows * kCols / 16, 0x38);
   std::vector<std::uint64_t> expected(16);
@@ -90,8 +89,7 @@ TEST(Inspect, CountsEveryCodeOfATensorOfManyChunksOnAnyNumberOfThreads) {
   set_threads(0);
 }
 
-TEST(Inspect, NamesFormsThatAreNotRead) {
-  const TempDir dir;
+TEST_F(Inspect, NamesFormsThatAreNotRead) {
   write_stored(dir / "a.safetensors",
                {stored("m.weight", f8_e4m3, {1, 16}, std::vector<std::uint8_t>(16)),
                 stored("n.weight_packed", i32, {1, 2}, std::vector<std::int32_t>(2)),
@@ -105,8 +103,7 @@ TEST(Inspect, NamesFormsThatAreNotRead) {
   EXPECT_EQ(report.scheme, "");
 }
 
-TEST(Inspect, ReadsOnlyTheOneTensorAskedForAndNamesAnUnknownOne) {
-  const TempDir dir;
+TEST_F(Inspect, OnlyTheRequestedTensorIsRead) {
   Tensors tensors = layer();
   tensors.push_back(stored_f32("m.norm.weight", {2}, {1, 1}));
   write_stored(dir / "model.safetensors", tensors);
@@ -123,8 +120,7 @@ TEST(Inspect, ReadsOnlyTheOneTensorAskedForAndNamesAnUnknownOne) {
   expect_error<ValueError>([&] { inspect_checkpoint(options); }, {"m.k", dir.path().string()});
 }
 
-TEST(Inspect, NamesTheTensorOfAMalformedTriple) {
-  const TempDir dir;
+TEST_F(Inspect, NamesTheTensorOfAMalformedTriple) {
   const std::filesystem::path file = dir / "a.safetensors";
   const auto rejects = [&](Tensors tensors, std::initializer_list<std::string_view> parts) {
     write_stored(file, tensors);
@@ -157,8 +153,7 @@ TEST(Inspect, NamesTheTensorOfAMalformedTriple) {
   rejects(both, {"m.q.weight_packed", "'m.q.weight'"});
 }
 
-TEST(Inspect, ReadsAnInterruptedOutputAsIncomplete) {
-  const TempDir dir;
+TEST_F(Inspect, ReadsAnInterruptedOutputAsIncomplete) {
   write_stored(dir / "model-00002-of-00002.safetensors", layer());
   write_text(dir / "nvfp4.partial.json", "{}");
   const InspectReport report = inspect(dir.path());
@@ -168,8 +163,7 @@ TEST(Inspect, ReadsAnInterruptedOutputAsIncomplete) {
   EXPECT_FALSE(inspect(dir.path()).complete);
 }
 
-TEST(Inspect, FollowsTheIndexAndChecksIt) {
-  const TempDir dir;
+TEST_F(Inspect, FollowsTheIndexAndChecksIt) {
   write_stored(dir / "a.safetensors", layer());
   write_stored(dir / "b.safetensors", {stored_f32("n", {1}, {1})});
   write_stored(dir / "stale.safetensors", {stored_f32("n", {1}, {2})});
@@ -188,14 +182,12 @@ TEST(Inspect, FollowsTheIndexAndChecksIt) {
   expect_error<FormatError>([&] { inspect(dir.path()); }, {"'n'", "stale.safetensors"});
 }
 
-TEST(Inspect, SaysWhatCannotBeOpened) {
-  const TempDir dir;
+TEST_F(Inspect, SaysWhatCannotBeOpened) {
   expect_error<IoError>([&] { inspect(dir / "nowhere"); }, {"nowhere"});
   expect_error<IoError>([&] { inspect(dir.path()); }, {dir.path().string(), ".safetensors"});
 }
 
-TEST(Inspect, WritesJsonWithoutNaN) {
-  const TempDir dir;
+TEST_F(Inspect, WritesJsonWithoutNaN) {
   Tensors tensors = compressed_tensors_layer("m.q", 2, 32, kCodes, {0x38, 0x7F, 1, 1}, 0);
   tensors.push_back(stored_f32("n", {1}, {1}));
   write_stored(dir / "a.safetensors", tensors);

@@ -120,7 +120,7 @@ QuantizeCheckpointOptions resume(const fs::path& in, const fs::path& out,
   return options;
 }
 
-TEST(Commit, AFileIsOnTheDiskBeforeItGetsItsNameAndTheNameAfterwards) {
+TEST(Commit, FileIsSyncedBeforeItsNameThenFolder) {
   const TempDir dir;
   const auto expect_in_order = [&](const std::string& name, auto&& write) {
     std::vector<std::string> recorded;
@@ -198,7 +198,7 @@ TEST_F(Kill, BeforeAnyChangeOfAnOutputByGptq) {
   EXPECT_GT(reused, 10);
 }
 
-TEST_F(Kill, AnOutputByOtherStatisticsIsNotGoneOnWith) {
+TEST_F(Kill, ResumeRejectsOtherStatistics) {
   const fs::path out = dir_ / "out", statistics = dir_ / "statistics";
   write_llama_grams(statistics);
   ASSERT_TRUE(quantize_until(12, in_, out, statistics));
@@ -214,7 +214,7 @@ TEST_F(Kill, AnOutputByOtherStatisticsIsNotGoneOnWith) {
 }
 
 /// The old shards have the names of the new ones, and the same tensors.
-TEST_F(Kill, BeforeAnyChangeWhileAnOldOutputIsReplaced) {
+TEST_F(Kill, WhileAnOldOutputIsReplaced) {
   const fs::path out = dir_ / "out";
   int changes = 0, untouched = 0;
   for (;; ++changes) {
@@ -301,10 +301,10 @@ void interrupt(const fs::path& in, const fs::path& out) {
   ASSERT_TRUE(fs::exists(out / kJournal));
 }
 
-TEST_F(Kill, BetweenAShardsRecordAndItsNameMeansThatItIsWrittenAgain) {
+TEST_F(Kill, BetweenRecordAndName_ShardIsWrittenAgain) {
   const fs::path out = dir_ / "out", shard = out / "model-00001-of-00003.safetensors";
   interrupt(in_, out);
-  EXPECT_NE(read_text(out / kJournal).find(shard.filename().string()), std::string::npos);
+  EXPECT_THAT(read_text(out / kJournal), HasSubstr(shard.filename().string()));
   // How many shards are finished by then depends on the threads.
   const auto finished =
       std::count_if(fs::directory_iterator(out), fs::directory_iterator(),
@@ -323,7 +323,7 @@ nlohmann::json tensors_of(const std::string& file) {
   return header;
 }
 
-TEST_F(Kill, AShardOfAnotherRunIsNotTakenThoughItsTensorsAreTheSame) {
+TEST_F(Kill, ShardOfAnotherRunIsNotTaken) {
   const fs::path out = dir_ / "out";
   for (const char* name :
        {"model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors"}) {
@@ -358,10 +358,7 @@ TEST_F(Kill, AFolderOfAnotherInputIsRefused) {
   quantize_checkpoint(options);
   for (const std::string to : {"compressed-tensors", "bf16"}) {
     convert(dir_ / "whole", dir_ / to, to);
-    ConvertOptions again;
-    again.input = dir_ / "whole";
-    again.output = dir_ / to;
-    again.to = to;
+    auto again = convert_options(dir_ / "whole", dir_ / to, to);
     again.resume = true;
     EXPECT_EQ(convert_checkpoint(again).warnings.back(),
               "the output is complete already, nothing was done");
@@ -387,7 +384,7 @@ TEST_F(Kill, AnInputWithOtherMetadataIsAnotherInput) {
 }
 
 /// As of an output of an earlier version, or of a model that was downloaded.
-TEST_F(Kill, AFolderThatNobodySaysWeWroteCannotBeResumed) {
+TEST_F(Kill, FolderWithoutJournalCannotBeResumed) {
   const fs::path whole = dir_ / "whole", name = "model-00002-of-00003.safetensors";
   {
     const auto file = safetensors::File::open(whole / name);
@@ -424,7 +421,7 @@ TEST_F(Kill, RecordCutOff_Resume_WritesTheShardAgain) {
   EXPECT_EQ(files_of(out), expected_);
 }
 
-TEST_F(Kill, AnUnreadableJournalIsAnErrorThatSaysWhatToDo) {
+TEST_F(Kill, UnreadableJournalIsAnErrorWithHint) {
   const fs::path out = dir_ / "out";
   interrupt(in_, out);
   const std::string journal = read_text(out / kJournal);

@@ -83,8 +83,9 @@ test::MoeCase case_of(const LoadedModel& model, const std::string& module, std::
   return c;
 }
 
-TEST(LoadLayers, TakesWhatQuantizeWrites) {
-  const TempDir dir;
+struct LoadLayers : FolderTest {};
+
+TEST_F(LoadLayers, TakesWhatQuantizeWrites) {
   SampleOptions sample;
   sample.output = dir / "bf16";
   sample.arch = "deepseek-v3";
@@ -141,8 +142,7 @@ TEST(LoadLayers, TakesWhatQuantizeWrites) {
     }
 }
 
-TEST(LoadLayers, GgufFilesGiveTheSameLayers) {
-  const TempDir dir;
+TEST_F(LoadLayers, GgufFilesGiveTheSameLayers) {
   gguf::write_qwen3_moe(dir / "bf16", 4);
   quantize_checkpoint(quantize_options(dir / "bf16", dir / "nvfp4"));
   convert(dir / "nvfp4", dir / "model.gguf", "gguf");
@@ -164,8 +164,7 @@ TEST(LoadLayers, GgufFilesGiveTheSameLayers) {
                         test::run(load_moe(folder, layer + "mlp"), y.view(), c.routing())));
 }
 
-TEST(LoadLayers, FusedModulesKeepTheirGlobalScales) {
-  const TempDir dir;
+TEST_F(LoadLayers, FusedModulesKeepTheirGlobalScales) {
   const QuantizedMatrix q = test::weights(40, 64, 1), k = test::weights(24, 64, 2),
                         v = test::uneven_weights(24, 64, 3);
   std::vector<TestTensor> tensors;
@@ -194,8 +193,7 @@ TEST(LoadLayers, FusedModulesKeepTheirGlobalScales) {
   EXPECT_TRUE(same_bits(checkpoint.read("l.v.weight"), dequantize(v.view())));
 }
 
-TEST(LoadLayers, GroupsComeFromOneMatrixAStackOrModules) {
-  const TempDir dir;
+TEST_F(LoadLayers, GroupsAreAMatrixStackOrModules) {
   std::vector<TestTensor> tensors;
   for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector}) {
     const std::string p = scope == GlobalScope::tensor ? "tensor." : "rows.";
@@ -247,8 +245,7 @@ TEST(LoadLayers, GroupsComeFromOneMatrixAStackOrModules) {
   EXPECT_THROW(load_grouped_linear(checkpoint, "tensor.wo_a", 5), ShapeError);
 }
 
-TEST(LoadLayers, ExpertsComeFromStacksToo) {
-  const TempDir dir;
+TEST_F(LoadLayers, ExpertsComeFromStacksToo) {
   constexpr std::int64_t kE = 6, kI = 32, kK = 64;
   for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector}) {
     const QuantizedMatrix gate_up = test::weights(kE * 2 * kI, kK, 5, scope),
@@ -270,8 +267,7 @@ TEST(LoadLayers, ExpertsComeFromStacksToo) {
   }
 }
 
-TEST(LoadLayers, ExpertsOfAStackKeepTheirOwnScales) {
-  const TempDir dir;
+TEST_F(LoadLayers, ExpertsOfAStackKeepTheirOwnScales) {
   constexpr std::size_t kE = 6;
   std::vector<test::ExpertMatrices> list;
   std::vector<TestTensor> tensors;
@@ -319,8 +315,7 @@ TEST(LoadLayers, ExpertsOfAStackKeepTheirOwnScales) {
                         test::run(c.moe({}), x.view(), c.routing())));
 }
 
-TEST(LoadLayers, WeightsAreReadWhereTheyAreMapped) {
-  const TempDir dir;
+TEST_F(LoadLayers, WeightsAreReadWhereTheyAreMapped) {
   std::vector<TestTensor> tensors = triple("l.q", test::weights(40, 64, 1));
   tensors.push_back(random_tensor("l.plain.weight", {24, 64}));
   write_shard(dir / "m.safetensors", tensors);
@@ -335,8 +330,7 @@ TEST(LoadLayers, WeightsAreReadWhereTheyAreMapped) {
   EXPECT_EQ(weights.matrix("l.plain").dense.data, mapped(plain.data));
 }
 
-TEST(LoadLayers, WeightsThatAreNotQuantizedAreRefusedUnlessAskedFor) {
-  const TempDir dir;
+TEST_F(LoadLayers, PlainWeightsAreRefusedUnlessAllowed) {
   std::vector<TestTensor> single, stacked;
   std::vector<TestTensor> tall = {random_tensor("l.experts.gate_up_proj", {6, 64, 96}),
                                   random_tensor("l.experts.down_proj", {6, 48, 64})};
@@ -406,7 +400,7 @@ void expect_says(const std::string& message, const std::string& type, const std:
   EXPECT_TRUE(message.starts_with(type) && contains(message, tensor)) << message;
 }
 
-TEST(LoadLayers, HostileFoldersAreTypedErrorsThatNameTheTensor) {
+TEST_F(LoadLayers, HostileFolderErrorsNameTheTensor) {
   using Tensors = std::vector<TestTensor>;
   const auto find = [](Tensors& tensors, const std::string& name) {
     return std::ranges::find_if(tensors, [&](const auto& t) { return t.spec.name == name; });
@@ -469,8 +463,7 @@ TEST(LoadLayers, HostileFoldersAreTypedErrorsThatNameTheTensor) {
         "UnsupportedError", name);
 }
 
-TEST(LoadLayers, AnInterruptedFolderOrNoneIsAnError) {
-  const TempDir dir;
+TEST_F(LoadLayers, AnInterruptedFolderOrNoneIsAnError) {
   EXPECT_THROW(Checkpoint(dir / "none"), IoError);
   write_model(dir / "m", {{random_tensor("a.weight", {16, 16})}}, "{}");
   const Checkpoint checkpoint(dir / "m");

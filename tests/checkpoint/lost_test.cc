@@ -10,8 +10,7 @@ using safetensors::DType;
 const std::string kA = "model.layers.0.self_attn.o_proj", kZ = "model.layers.0.mlp.down_proj";
 
 bool says(const std::vector<std::string>& warnings, const std::string& text) {
-  return std::ranges::any_of(
-      warnings, [&](const std::string& w) { return w.find(text) != std::string::npos; });
+  return says(warnings, text);
 }
 
 /// One NVFP4 weight, and `more` beside it.
@@ -26,8 +25,9 @@ void write_mixed(const fs::path& folder, const PackedWeight& more,
   model.write(folder / "mixed");
 }
 
-TEST(Lost, TheTypeOfTheCacheIsSaidWhereNoConfigurationCan) {
-  const TempDir dir;
+struct Lost : FolderTest {};
+
+TEST_F(Lost, UndeclarableCacheTypeIsAWarning) {
   write_mixed(dir.path(), {});
   for (const std::string type : {"FP8", "NVFP4"}) {
     LoadedFolder model(dir / "mixed");
@@ -47,8 +47,7 @@ TEST(Lost, TheTypeOfTheCacheIsSaidWhereNoConfigurationCan) {
 }
 
 /// A block as large as its matrix is one scale, whatever its shape.
-TEST(Lost, OneScaleIsDeclaredAsOneForTheMatrix) {
-  const TempDir dir;
+TEST_F(Lost, OneBlockIsDeclaredAsOneScale) {
   write_mixed(dir.path(), fp8_blocks(kZ, 128, 128));
   convert(dir / "mixed", dir / "out", "modelopt");
   EXPECT_EQ(
@@ -56,7 +55,7 @@ TEST(Lost, OneScaleIsDeclaredAsOneForTheMatrix) {
       "FP8");
 }
 
-TEST(Lost, InputScalesOfFp8AreTakenOrNamed) {
+TEST_F(Lost, InputScalesOfFp8AreTakenOrNamed) {
   struct Names {
     const char *scale, *input;
   };
@@ -72,10 +71,7 @@ TEST(Lost, InputScalesOfFp8AreTakenOrNamed) {
     write_model(dir / "a", {weight.tensors}, kLlamaConfig);
     const bool bound = std::string_view(names.input) == ".input_scale_ub";
     for (const std::string to : {"w4a4", "w4a16", "bf16"}) {
-      ConvertOptions options;
-      options.input = dir / "a";
-      options.output = dir / to;
-      options.to = to == "bf16" ? to : "modelopt";
+      auto options = convert_options(dir / "a", dir / to, to == "bf16" ? to : "modelopt");
       if (to == "w4a16") options.scheme = Scheme::nvfp4a16;
       EXPECT_EQ(says(convert_checkpoint(options).warnings,
                      "the input scales of 1 FP8 weights are left out: " + kZ),
@@ -89,10 +85,7 @@ TEST(Lost, InputScalesOfFp8AreTakenOrNamed) {
       }
     }
     write_text(dir / "amax.json", R"({"*": 3.0})");
-    ConvertOptions options;
-    options.input = dir / "a";
-    options.output = dir / "given";
-    options.to = "modelopt";
+    auto options = convert_options(dir / "a", dir / "given", "modelopt");
     options.input_amax = dir / "amax.json";
     convert_checkpoint(options);
     EXPECT_EQ(LoadedModel(dir / "given").scalar(kZ + ".input_scale"), 3.0f / 2688);
@@ -100,8 +93,7 @@ TEST(Lost, InputScalesOfFp8AreTakenOrNamed) {
 }
 
 /// Under the name that the formats have for it, beside FP8 that stays.
-TEST(Lost, InputScalesOfFp8ThatStaysAreRenamed) {
-  const TempDir dir;
+TEST_F(Lost, InputScalesOfKeptFp8AreRenamed) {
   PackedWeight weight = fp8_weight(kZ, 64, 128, ".qscale_weight", {}, 64, 128);
   weight.tensors.push_back({{kZ + ".qscale_act", DType::f32, {}}, encode({0.5f}, DType::f32)});
   write_mixed(dir.path(), weight);
@@ -112,12 +104,9 @@ TEST(Lost, InputScalesOfFp8ThatStaysAreRenamed) {
 }
 
 /// A fault is no reason to keep the whole checkpoint from its repair.
-TEST(Lost, RepairDecodesWhatItsFormCannotHoldAndSaysSo) {
-  const TempDir dir;
+TEST_F(Lost, RepairDequantizesWhatItsFormCannotHold) {
   write_mixed(dir.path(), fp8_blocks(kZ, 256, 128));
-  RepairOptions options;
-  options.input = dir / "mixed";
-  options.output = dir / "out";
+  auto options = repair_options(dir / "mixed", dir / "out");
   const RepairReport report = repair_checkpoint(options);
   EXPECT_TRUE(says(report.written.warnings, "1 quantized weights become BF16"));
   convert(dir / "mixed", dir / "bf16", "bf16");
@@ -126,8 +115,7 @@ TEST(Lost, RepairDecodesWhatItsFormCannotHoldAndSaysSo) {
 }
 
 /// Also where no weight is NVFP4 any more until it is quantized again.
-TEST(Lost, RepairLeavesFp8AsItIs) {
-  const TempDir dir;
+TEST_F(Lost, RepairLeavesFp8AsItIs) {
   const PackedWeight fp8 = fp8_weight(kZ, 64, 128, ".weight_scale", {64, 1}, 1, 128);
   write_mixed(dir.path(), fp8, "compressed-tensors");
   LoadedFolder source(dir / "plain");
@@ -137,10 +125,7 @@ TEST(Lost, RepairLeavesFp8AsItIs) {
   LoadedFolder model(dir / "mixed");
   model.at(kA + ".weight_scale").bytes[3] = std::byte{0x7F};
   model.write(dir / "bad");
-  RepairOptions options;
-  options.input = dir / "bad";
-  options.output = dir / "out";
-  options.source = dir / "source";
+  auto options = repair_options(dir / "bad", dir / "out", dir / "source");
   repair_checkpoint(options);
   const LoadedModel out(dir / "out");
   EXPECT_EQ(out.at(kZ + ".weight").dtype, DType::f8_e4m3);
@@ -149,7 +134,7 @@ TEST(Lost, RepairLeavesFp8AsItIs) {
             LoadedModel(dir / "nvfp4").at(kA + ".weight_packed").bytes);
 }
 
-TEST(Lost, Fp8StaysUnlessTheFormatCannotHoldIt) {
+TEST_F(Lost, Fp8StaysUnlessTheFormatCannotHoldIt) {
   const table::Model mixed("mixed");
   ConvertOptions options;
   options.input = mixed.path;
@@ -178,7 +163,7 @@ TEST(Lost, Fp8StaysUnlessTheFormatCannotHoldIt) {
 }
 
 /// A scale that makes NaN of every weight under it is no NaN code.
-TEST(Lost, ScalesThatAreNaNAreNotCountedAsCodes) {
+TEST_F(Lost, NaNScalesAreNotCountedAsCodes) {
   for (const char* scale : {"nan", "inf"})
     for (const bool codes : {false, true}) {
       SCOPED_TRACE(scale);
@@ -204,7 +189,7 @@ TEST(Lost, ScalesThatAreNaNAreNotCountedAsCodes) {
 }
 
 /// Where nobody speaks of scales, the codes are the values.
-TEST(Lost, Fp8WithoutScalesIsItsValues) {
+TEST_F(Lost, Fp8WithoutScalesIsItsValues) {
   const table::Model model("empty",
                            "fp8 a 128x128 .weight_scale 1x1 128x128; rm a.weight_scale; "
                            "fp8 b 128x128 .weight_scale 1x1 128x128; rm b.weight_scale");

@@ -112,7 +112,7 @@ class Merge : public ::testing::Test {
   const std::vector<Part> parts_ = {{kDown, 64, 128, 4}, {kQ, 64, 64, 4}};
 };
 
-TEST_F(Merge, GivesTheBytesOfAModelThatWasMergedInFp32) {
+TEST_F(Merge, BytesAreThoseOfMergingInFp32) {
   write_adapter(lora_, parts_);
   run({lora_.string()});
   expect_same(parts_, {{lora_, 2.0f}});
@@ -123,7 +123,7 @@ TEST_F(Merge, GivesTheBytesOfAModelThatWasMergedInFp32) {
             without.at("model.layers.1.mlp.down_proj.weight").bytes);
   const json config = json::parse(read_text(dir_ / "out" / "config.json"));
   EXPECT_EQ(config["nvfp4_cpp"]["merge"].size(), 1u);
-  EXPECT_NE(read_text(dir_ / "out" / "README.md").find("--merge lora"), std::string::npos);
+  EXPECT_THAT(read_text(dir_ / "out" / "README.md"), HasSubstr("--merge lora"));
 }
 
 TEST_F(Merge, SeveralAreAddedWithTheirWeights) {
@@ -219,7 +219,7 @@ TEST_F(Merge, AdapterWithoutTensorsIsAnError) {
 }
 
 /// Twenty thousand patterns, compiled for each module, would take many seconds.
-TEST_F(Merge, TimeGrowsWithThePatternsAndNotTheModules) {
+TEST_F(Merge, TimeGrowsWithPatternsAlone) {
   std::vector<Part> parts;
   for (const int layer : {0, 1})
     for (const char* name : {"q_proj", "o_proj"})

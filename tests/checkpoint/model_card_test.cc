@@ -14,8 +14,9 @@ constexpr const char* kSecond = "README-NVFP4.md";
 
 bool has(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
 
-TEST(ModelCard, SaysHowTheModelWasMadeWhatItCostAndHowToRunIt) {
-  const TempDir dir;
+struct ModelCard : FolderTest {};
+
+TEST_F(ModelCard, HasCommandCostAndUsage) {
   write_tiny_llama(dir / "tiny");
   auto options = quantize_options(dir / "tiny", dir / "out");
   options.method = "mse";
@@ -36,8 +37,7 @@ TEST(ModelCard, SaysHowTheModelWasMadeWhatItCostAndHowToRunIt) {
   EXPECT_FALSE(has(card, dir.path().string())) << "a path of this machine";
 }
 
-TEST(ModelCard, NamesModelAndCommitOfTheHubCache) {
-  const TempDir dir;
+TEST_F(ModelCard, NamesModelAndCommitOfTheHubCache) {
   const fs::path snapshot =
       dir.path() / "models--some-org--Tiny-1.0" / "snapshots" / std::string(40, '7');
   write_tiny_llama(snapshot);
@@ -48,8 +48,7 @@ TEST(ModelCard, NamesModelAndCommitOfTheHubCache) {
   EXPECT_TRUE(has(card, "nvfp4 quantize some-org/Tiny-1.0 Tiny-1.0-NVFP4")) << card;
 }
 
-TEST(ModelCard, OfTheInputIsCarriedOnAndOursLiesBesideItWithItsLicence) {
-  const TempDir dir;
+TEST_F(ModelCard, InputsCardStaysWithItsLicence) {
   write_tiny_llama(dir / "in");
   const std::string source =
       "---\nlicense: other\nlicense_name: \"llama3.1\"\nlanguage:\n- en\n- de\nextra: {a: b}\n"
@@ -66,8 +65,7 @@ TEST(ModelCard, OfTheInputIsCarriedOnAndOursLiesBesideItWithItsLicence) {
   EXPECT_TRUE(has(card, "That of the base model: llama3.1.")) << card;
 }
 
-TEST(ModelCard, IsTheSameInEveryRunAndAfterAnInterruption) {
-  const TempDir dir;
+TEST_F(ModelCard, EveryRunWritesTheSameCard) {
   write_tiny_llama(dir / "in");
   for (const char* out : {"a", "b"}) quantize_checkpoint(quantize_options(dir / "in", dir / out));
   const std::string card = read_text(dir / "a" / kCard);
@@ -93,8 +91,7 @@ TEST(ModelCard, IsTheSameInEveryRunAndAfterAnInterruption) {
 }
 
 /// Of a sum that lacks some errors nothing is said.
-TEST(ModelCard, SaysThatErrorsAreNotKnownWhereOneIsNot) {
-  const TempDir dir;
+TEST_F(ModelCard, UnknownErrorsAreNamed) {
   write_tiny_llama(dir / "in");
   run_child("Child.DISABLED_Quantize", {{"CHILD_INPUT", (dir / "in").string()},
                                         {"CHILD_OUTPUT", (dir / "out").string()},
@@ -113,8 +110,7 @@ TEST(ModelCard, SaysThatErrorsAreNotKnownWhereOneIsNot) {
   EXPECT_TRUE(has(read_text(dir / "out" / kCard), "| all | 14 | not known | not known |"));
 }
 
-TEST(ModelCard, ReplacesNoneButItsOwn) {
-  const TempDir dir;
+TEST_F(ModelCard, ReplacesNoneButItsOwn) {
   write_tiny_llama(dir / "in");
   auto options = quantize_options(dir / "in", dir / "out");
   quantize_checkpoint(options);
@@ -136,21 +132,16 @@ TEST(ModelCard, ReplacesNoneButItsOwn) {
       std::ranges::any_of(report.warnings, [](const auto& w) { return has(w, "no model card"); }));
 }
 
-TEST(ModelCard, OfAnEarlierQuantizationDoesNotStayInAnotherModel) {
-  const TempDir dir;
+TEST_F(ModelCard, EarlierCardIsReplaced) {
   write_tiny_llama(dir / "in");
   quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
-  ConvertOptions convert;
-  convert.input = dir / "in";
-  convert.output = dir / "out";
-  convert.to = "bf16";
+  auto convert = convert_options(dir / "in", dir / "out", "bf16");
   convert.overwrite = true;
   convert_checkpoint(convert);
   EXPECT_FALSE(fs::exists(dir / "out" / kCard));
 }
 
-TEST(ModelCard, ShowsNamesOfTensorsAsTheyAre) {
-  const TempDir dir;
+TEST_F(ModelCard, ShowsNamesOfTensorsAsTheyAre) {
   auto shards = std::vector<std::vector<TestTensor>>(1);
   shards[0].push_back(random_tensor("model.layers.0.mlp.a|b`<i>.weight", {32, 64}));
   write_model(dir / "in", shards, kLlamaConfig);
@@ -160,8 +151,7 @@ TEST(ModelCard, ShowsNamesOfTensorsAsTheyAre) {
   EXPECT_TRUE(has(read_text(dir / "out" / kCard), R"(a\|b\`\<i\>)"));
 }
 
-TEST(ModelCard, FencesARecipeOfBackticks) {
-  const TempDir dir;
+TEST_F(ModelCard, FencesARecipeOfBackticks) {
   write_tiny_llama(dir / "in");
   const std::string ticks(200'000, '`');
   write_text(dir / "recipe.yaml",
@@ -174,7 +164,7 @@ TEST(ModelCard, FencesARecipeOfBackticks) {
   EXPECT_TRUE(has(card, "\n" + ticks + "`\n"));
 }
 
-TEST(FrontMatter, HasPlainWordsAndListsOfThemAndNothingElse) {
+TEST(FrontMatter, TakesOnlyWordsAndLists) {
   EXPECT_TRUE(front_matter("").empty());
   EXPECT_TRUE(front_matter("# Title\nlicense: mit\n").empty());
   EXPECT_TRUE(front_matter("---\nlicense: mit\n").empty()) << "it has no end";

@@ -10,8 +10,9 @@ namespace fs = std::filesystem;
 
 const char* kSecond = "model-00002-of-00003.safetensors";
 
-TEST(ModelFolder, NamesShardsAndOtherFiles) {
-  const TempDir dir;
+struct ModelFolderTest : FolderTest {};
+
+TEST_F(ModelFolderTest, NamesShardsAndOtherFiles) {
   write_tiny_llama(dir / "in");
   write_text(dir / "in" / "nvfp4.files.json", "not of the model");
   const ModelFolder model = open_model_folder(dir / "in");
@@ -22,8 +23,7 @@ TEST(ModelFolder, NamesShardsAndOtherFiles) {
   EXPECT_TRUE(model.warnings.empty());
 }
 
-TEST(ModelFolder, LeavesOtherWeightFormatsAndHiddenFoldersBehindAndSaysSo) {
-  const TempDir dir;
+TEST_F(ModelFolderTest, OtherWeightsAndHiddenFoldersAreLeftOut) {
   write_tiny_llama(dir / "in");
   write_text(dir / "in" / "pytorch_model.bin", "x");
   write_text(dir / "in" / "extra.safetensors", "x");
@@ -34,8 +34,7 @@ TEST(ModelFolder, LeavesOtherWeightFormatsAndHiddenFoldersBehindAndSaysSo) {
   EXPECT_EQ(model.warnings.size(), 3u);
 }
 
-TEST(ModelFolder, AMissingOrTruncatedShardIsNamed) {
-  const TempDir dir;
+TEST_F(ModelFolderTest, AMissingOrTruncatedShardIsNamed) {
   write_tiny_llama(dir / "in");
   const fs::path shard = dir / "in" / kSecond;
   fs::resize_file(shard, fs::file_size(shard) - 1);
@@ -44,8 +43,7 @@ TEST(ModelFolder, AMissingOrTruncatedShardIsNamed) {
   expect_error<IoError>([&] { open_model_folder(dir / "in"); }, {kSecond, "missing"});
 }
 
-TEST(ModelFolder, TheIndexAndTheShardsMustAgree) {
-  const TempDir dir;
+TEST_F(ModelFolderTest, TheIndexAndTheShardsMustAgree) {
   write_tiny_llama(dir / "in");
   const fs::path path = dir / "in" / "model.safetensors.index.json";
   const auto index = safetensors::parse_index(read_text(path), "index");
@@ -63,8 +61,7 @@ TEST(ModelFolder, TheIndexAndTheShardsMustAgree) {
   expect_error<FormatError>([&] { open_model_folder(dir / "in"); }, {"lm_head.weight", kSecond});
 }
 
-TEST(ModelFolder, ATensorInTwoShardsIsAnError) {
-  const TempDir dir;
+TEST_F(ModelFolderTest, ATensorInTwoShardsIsAnError) {
   fs::create_directories(dir / "in");
   for (const char* name : {"a.safetensors", "b.safetensors"})
     write_shard(dir / "in" / name, {random_tensor("x.weight", {16, 16})});
@@ -72,8 +69,7 @@ TEST(ModelFolder, ATensorInTwoShardsIsAnError) {
                             {"b.safetensors", "x.weight", "a.safetensors"});
 }
 
-TEST(ModelFolder, ShardsWithoutAnIndexMustBeAllThere) {
-  const TempDir dir;
+TEST_F(ModelFolderTest, ShardsWithoutAnIndexMustBeAllThere) {
   fs::create_directories(dir / "in");
   write_shard(dir / "in" / "model-00001-of-00002.safetensors",
               {random_tensor("x.weight", {16, 16})});
@@ -83,8 +79,7 @@ TEST(ModelFolder, ShardsWithoutAnIndexMustBeAllThere) {
   EXPECT_EQ(open_model_folder(dir / "in").index_name, "model.safetensors.index.json");
 }
 
-TEST(ModelFolder, RefusesWhatIsNoModel) {
-  const TempDir dir;
+TEST_F(ModelFolderTest, RefusesWhatIsNoModel) {
   fs::create_directories(dir / "in");
   expect_error<IoError>([&] { open_model_folder(dir / "in"); }, {"no .safetensors"});
   expect_error<IoError>([&] { open_model_folder(dir / "none"); }, {"none"});
@@ -95,7 +90,7 @@ TEST(ModelFolder, RefusesWhatIsNoModel) {
   expect_error<IoError>([&] { open_model_folder(dir / "in"); }, {"tokenizer.json"});
 }
 
-TEST(ModelFolder, AShardOfTheIndexMustBeASafetensorsFile) {
+TEST_F(ModelFolderTest, IndexedShardMustBeSafetensors) {
   for (const std::string name : {"model.weights", "generation_config.json"}) {
     const TempDir dir;
     fs::create_directories(dir / "in");
@@ -108,7 +103,7 @@ TEST(ModelFolder, AShardOfTheIndexMustBeASafetensorsFile) {
   }
 }
 
-TEST(ModelFolder, PutsQuantizedWeightsTogetherAndRefusesThoseThatAreNotWhole) {
+TEST_F(ModelFolderTest, QuantizedWeightsMustBeWhole) {
   using enum safetensors::DType;
   const auto tensor = [](const std::string& name, safetensors::DType dtype,
                          std::vector<std::int64_t> shape) {
@@ -147,14 +142,13 @@ TEST(ModelFolder, PutsQuantizedWeightsTogetherAndRefusesThoseThatAreNotWhole) {
   }
 }
 
-TEST(ModelFolder, RefusesTheOutputOfAnInterruptedRun) {
-  const TempDir dir;
+TEST_F(ModelFolderTest, RefusesTheOutputOfAnInterruptedRun) {
   write_tiny_llama(dir / "in");
   write_text(dir / "in" / "nvfp4.partial.json", "{}");
   expect_error<FormatError>([&] { open_model_folder(dir / "in"); }, {"nvfp4.partial.json"});
 }
 
-TEST(ModelFolder, AnEmptyConfigurationIsAnErrorNotAbsence) {
+TEST_F(ModelFolderTest, AnEmptyConfigurationIsAnErrorNotAbsence) {
   for (const std::string name : {"config.json", "hf_quant_config.json"}) {
     const TempDir dir;
     write_tiny_llama(dir / "in");
@@ -166,7 +160,7 @@ TEST(ModelFolder, AnEmptyConfigurationIsAnErrorNotAbsence) {
   }
 }
 
-TEST(ModelFolder, APipeInsteadOfAFileIsAnErrorNotAHang) {
+TEST_F(ModelFolderTest, PipeIsAnError) {
   for (const std::string name : {"config.json", "model.safetensors.index.json"}) {
     const TempDir dir;
     write_tiny_llama(dir / "in");

@@ -19,7 +19,9 @@ void expect_refused(const TempDir& dir, std::initializer_list<std::string_view> 
   EXPECT_FALSE(fs::exists(dir / "x"));
 }
 
-TEST(ModelLinks, ThatLeadOutOfTheFolderAreRefused) {
+struct ModelLinks : FolderTest {};
+
+TEST_F(ModelLinks, ThatLeadOutOfTheFolderAreRefused) {
   for (const std::string name :
        {"tokenizer.json", "config.json", "hf_quant_config.json", "model.safetensors.index.json",
         "model-00002-of-00003.safetensors", "assets/private", "private"}) {
@@ -35,8 +37,7 @@ TEST(ModelLinks, ThatLeadOutOfTheFolderAreRefused) {
   }
 }
 
-TEST(ModelLinks, OfFoldersAndThroughOthersAreRefused) {
-  const TempDir dir;
+TEST_F(ModelLinks, OfFoldersAndThroughOthersAreRefused) {
   write_tiny_llama(dir / "in");
   write_tiny_llama(dir / "private");
   fs::create_directory_symlink(dir / "private", dir / "in" / "docs");
@@ -54,8 +55,7 @@ TEST(ModelLinks, OfFoldersAndThroughOthersAreRefused) {
   expect_refused(dir, {"/in/c: a link to"});
 }
 
-TEST(ModelLinks, WithinTheFolderAreFollowed) {
-  const TempDir dir;
+TEST_F(ModelLinks, WithinTheFolderAreFollowed) {
   write_tiny_llama(dir / "in");
   fs::create_symlink("assets/LICENSE", dir / "in" / "LICENSE");
   fs::create_directory_symlink("assets", dir / "in" / "more");
@@ -65,8 +65,7 @@ TEST(ModelLinks, WithinTheFolderAreFollowed) {
   EXPECT_FALSE(fs::is_symlink(dir / "out" / "LICENSE"));
 }
 
-TEST(ModelLinks, OnlyTheBlobsOfTheSameCacheAreFollowed) {
-  const TempDir dir;
+TEST_F(ModelLinks, OnlyLinksToOwnBlobsAreFollowed) {
   const auto cache = [&](const char* name) { return dir / name; };
   write_tiny_llama(cache("models--a") / "snapshots" / "1");
   for (const char* name : {"models--a", "models--b"}) {
@@ -81,8 +80,7 @@ TEST(ModelLinks, OnlyTheBlobsOfTheSameCacheAreFollowed) {
   expect_error<IoError>([&] { open_model_folder(link.parent_path()); }, {"tokenizer.model"});
 }
 
-TEST(ModelLinks, OfWhatIsReadBesideASingleFileAreRefused) {
-  const TempDir dir;
+TEST_F(ModelLinks, LinksBesideASingleFileAreRefused) {
   write_model(dir / "in", {{random_tensor("a.q_proj.weight", {32, 64})}}, "{}");
   write_text(dir / "secret", "{}");
   fs::create_symlink(dir / "secret", dir / "in" / "tokenizer.json");
@@ -99,8 +97,7 @@ TEST(ModelLinks, OfWhatIsReadBesideASingleFileAreRefused) {
   }
 }
 
-TEST(ModelLinks, SpecialFilesAreRefusedBeforeAnythingIsWritten) {
-  const TempDir dir;
+TEST_F(ModelLinks, SpecialFilesAreRefusedBeforeAnythingIsWritten) {
   write_tiny_llama(dir / "in");
   ASSERT_EQ(::mkfifo((dir / "in" / "assets" / "pipe").c_str(), 0600), 0);
   expect_refused(dir, {"assets/pipe", "must be a regular file"});
@@ -112,8 +109,7 @@ TEST(ModelLinks, SpecialFilesAreRefusedBeforeAnythingIsWritten) {
   expect_refused(dir, {"tokenizer.model: a link to /proc"});
 }
 
-TEST(ModelLinks, ARunThatFailsLeavesNoFolderForItsFile) {
-  const TempDir dir;
+TEST_F(ModelLinks, FailedRunLeavesNoFolder) {
   gguf::write_llama(dir / "in");
   auto options = quantize_options(dir / "in", dir / "x" / "y" / "m.gguf");
   options.format = "gguf";
@@ -125,7 +121,7 @@ TEST(ModelLinks, ARunThatFailsLeavesNoFolderForItsFile) {
   EXPECT_TRUE(fs::exists(options.output));
 }
 
-TEST(ModelFolders, CachesAreLeftBehindAndDepthHasALimit) {
+TEST(ModelFolders, CachesAreLeftOutAndDepthIsLimited) {
   const TempDir dir;
   write_tiny_llama(dir / "in");
   for (const char* name : {".git", ".hidden", "__pycache__", "assets/.ipynb_checkpoints"}) {
@@ -145,7 +141,7 @@ TEST(ModelFolders, CachesAreLeftBehindAndDepthHasALimit) {
 }
 
 /// A file of 1 TB that is one hole: its rows are not what could be held in memory.
-TEST(ModelFolders, ATensorWhoseRowsCannotBeMeantIsKept) {
+TEST(ModelFolders, TensorOfAbsurdRowsIsExcluded) {
   const TempDir dir;
   const std::uint64_t bytes = std::uint64_t{1} << 40;
   std::string header = R"({"a.q_proj.weight":{"dtype":"BF16","shape":[1,549755813888],)"
@@ -164,7 +160,7 @@ TEST(ModelFolders, ATensorWhoseRowsCannotBeMeantIsKept) {
   const QuantizeReport report = quantize_checkpoint(options);
   ASSERT_EQ(report.tensors.size(), 1u);
   EXPECT_EQ(report.tensors[0].action, "kept");
-  EXPECT_NE(report.tensors[0].reason.find("549755813888 columns"), std::string::npos);
+  EXPECT_THAT(report.tensors[0].reason, HasSubstr("549755813888 columns"));
 }
 
 }  // namespace nvfp4::checkpoint::model_links_test

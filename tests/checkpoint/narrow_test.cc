@@ -28,7 +28,7 @@ std::size_t actions(const QuantizeReport& report, std::string_view action) {
       std::ranges::count(report.tensors, action, &TensorReport::action));
 }
 
-TEST(NarrowF32, TheRestOfAModelInFp32BecomesBf16AndItsConfigSaysSo) {
+TEST(NarrowF32, RestOfAnFp32ModelBecomesBf16) {
   for (const char* format : {"modelopt", "compressed-tensors"}) {
     const TempDir dir;
     write_model(dir / "a", {model_of(f32)},
@@ -53,9 +53,7 @@ TEST(NarrowF32, TheRestOfAModelInFp32BecomesBf16AndItsConfigSaysSo) {
           "model.layers.0.mlp.gate.bias"})
       EXPECT_EQ(b.at(name).bytes, a.at(name).bytes) << name;
     EXPECT_EQ(config_of(dir / "b")["torch_dtype"], "bfloat16");
-    VerifyOptions verify;
-    verify.path = dir / "b";
-    verify.source = dir / "a";
+    auto verify = verify_options(dir / "b", dir / "a");
     for (const Finding& f : verify_checkpoint(verify).findings)
       EXPECT_NE(f.severity, Severity::error) << f.text;
   }
@@ -75,7 +73,7 @@ TEST(NarrowF32, KeepDtypeLeavesAllAsItWas) {
   expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"resume"});
 }
 
-TEST(NarrowF32, AModelInBf16KeepsWhatIsFp32InIt) {
+TEST(NarrowF32, Bf16ModelKeepsItsFp32Tensors) {
   const TempDir dir;
   std::vector<TestTensor> tensors = model_of(bf16);
   tensors.push_back(random_tensor("model.layers.1.norm.weight", {64}, f32));
@@ -148,7 +146,7 @@ TEST(NarrowF32, NamesOfCheckpointsStayToo) {
   EXPECT_FALSE(stays_f32("layers.0.attn.wq_a.weight", deepseek_v4));
 }
 
-TEST(ModelConfig, TextBehindTheEndOfAConfigIsRefused) {
+TEST(ModelConfig, TextBehindTheConfigIsRefused) {
   const TempDir dir;
   const std::string config = R"({"model_type": "llama", "hidden_size": 64})";
   write_model(dir / "a", {model_of(bf16)}, config);

@@ -113,10 +113,7 @@ TEST_F(OwnFiles, OverwriteKnowsOlderFoldersByTheirMetadata) {
 }
 
 TEST_F(OwnFiles, OverwriteReplacesConversionsToo) {
-  ConvertOptions convert;
-  convert.input = out_;
-  convert.output = dir_ / "bf16";
-  convert.to = "bf16";
+  auto convert = convert_options(out_, dir_ / "bf16", "bf16");
   convert_checkpoint(convert);
   options_.output = dir_ / "bf16";
   write();
@@ -169,8 +166,7 @@ std::ptrdiff_t changed(const VerifyReport& report) {
 }
 
 TEST_F(OwnFiles, VerifyFullFindsFlippedBit) {
-  VerifyOptions verify;
-  verify.path = out_;
+  auto verify = verify_options(out_);
   verify.full = true;
   EXPECT_FALSE(verify_checkpoint(verify).broken());
   flip(out_ / kShard);

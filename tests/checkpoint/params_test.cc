@@ -29,8 +29,7 @@ class Params : public testing::Test {
   }
   Json read(const char* name) const { return Json::parse(read_text(out_ / name)); }
   VerifyReport verified() const {
-    VerifyOptions options;
-    options.path = out_;
+    auto options = verify_options(out_);
     return verify_checkpoint(options);
   }
 

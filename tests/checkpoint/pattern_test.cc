@@ -84,7 +84,7 @@ TEST(Pattern, ExpressionsWithoutEndEndOrAreRefused) {
 }
 
 /// Both libraries say the same, or only the one that Python is nearer to is asked.
-TEST(Pattern, WhatTheLibrariesTakeDifferentlyIsAskedOfOne) {
+TEST(Pattern, AmbiguousPatternsAreMatchedByOneLibrary) {
   using Extent = Expression::Extent;
   for (const char* text : {".*q_proj$", "model\\.layers\\.[0-3]\\..*", "(?i)lm_head", "a{2,3}"})
     EXPECT_TRUE(Expression(text, Extent::start).is_linear()) << text;

@@ -62,8 +62,7 @@ TEST_F(Permissions, OfFoldersAreNamedByTheFolder) {
   for (const fs::perms mode : {none, others_read | owner_read, others_exec | owner_exec}) {
     set(in_, mode);
     expect_refused(in_);
-    VerifyOptions verify;
-    verify.path = in_;
+    auto verify = verify_options(in_);
     const std::string text = in_.string() + ": cannot open: Permission denied";
     expect_error<IoError>([&] { verify_checkpoint(verify); }, {text});
     expect_error<IoError>([&] { compare_checkpoints(in_, in_); }, {text});

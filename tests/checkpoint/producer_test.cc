@@ -15,10 +15,10 @@ safetensors::Metadata metadata_of(const fs::path& folder) {
   return {};
 }
 
+struct Producer : LlamaTest {};
+
 /// Loaders, vLLM's among them, go by this name to know the format.
-TEST(Producer, IsModelOptInTheKeysThatLoadersReadOfItsFormat) {
-  const TempDir dir;
-  write_tiny_llama(dir / "in");
+TEST_F(Producer, IsModelOptInKeysThatLoadersRead) {
   quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
   for (const Json& producer :
        {json_of(dir / "out" / "config.json")["quantization_config"]["producer"],
@@ -26,9 +26,7 @@ TEST(Producer, IsModelOptInTheKeysThatLoadersReadOfItsFormat) {
     EXPECT_EQ(producer.at("name"), "modelopt");
 }
 
-TEST(Producer, IsNamedInAKeyOfItsOwnAndInEveryShard) {
-  const TempDir dir;
-  write_tiny_llama(dir / "in");
+TEST_F(Producer, HasItsOwnKeyInEveryShard) {
   for (const std::string format : {"modelopt", "compressed-tensors", "comfyui"}) {
     auto options = quantize_options(dir / "in", dir / format);
     options.format = format;
@@ -49,9 +47,7 @@ TEST(Producer, IsNamedInAKeyOfItsOwnAndInEveryShard) {
   }
 }
 
-TEST(Producer, StaysWithTheScalesAndGoesWithThem) {
-  const TempDir dir;
-  write_tiny_llama(dir / "in");
+TEST_F(Producer, StaysWithTheScalesAndGoesWithThem) {
   quantize_checkpoint(quantize_options(dir / "in", dir / "a"));
   const Json producer = json_of(dir / "a" / "config.json").at("nvfp4_cpp");
   convert(dir / "a", dir / "b", "compressed-tensors");
@@ -82,9 +78,7 @@ TEST(Producer, StaysWithTheScalesAndGoesWithThem) {
   EXPECT_FALSE(metadata_of(dir / "d").contains("nvfp4_cpp"));
 }
 
-TEST(Producer, AFinishedFolderHoldsTheModelAndItsList) {
-  const TempDir dir;
-  write_tiny_llama(dir / "in");
+TEST_F(Producer, FinishedFolderHoldsModelAndList) {
   quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
   convert(dir / "out", dir / "ct", "compressed-tensors");
   for (const char* folder : {"out", "ct"})

@@ -24,8 +24,9 @@ const std::vector<Names>& llama_groups() {
 const Names kKept = {"model.embed_tokens.weight", "model.layers.0.input_layernorm.weight",
                      "model.norm.weight", "lm_head.weight"};
 
-TEST(QuantizeCheckpoint, WritesWhatQuantizeGivesForTheWholeTensors) {
-  const TempDir dir;
+struct QuantizeCheckpoint : FolderTest {};
+
+TEST_F(QuantizeCheckpoint, WritesWhatQuantizeGivesForTheWholeTensors) {
   write_tiny_llama(dir / "in");
   const LoadedModel in(dir / "in");
   for (const Quantizer quantizer : {Quantizer::max, Quantizer::mse}) {
@@ -43,8 +44,7 @@ TEST(QuantizeCheckpoint, WritesWhatQuantizeGivesForTheWholeTensors) {
   }
 }
 
-TEST(QuantizeCheckpoint, EveryTensorIsAlignedToItsElements) {
-  const TempDir dir;
+TEST_F(QuantizeCheckpoint, EveryTensorIsAlignedToItsElements) {
   write_model(dir / "in",
               {{random_tensor("a.proj.weight", {5, 16}), random_tensor("a.norm.weight", {3}),
                 random_tensor("b.proj.weight", {3, 48}), random_tensor("b.norm.weight", {4})}},
@@ -55,8 +55,7 @@ TEST(QuantizeCheckpoint, EveryTensorIsAlignedToItsElements) {
         << name;
 }
 
-TEST(QuantizeCheckpoint, CompressedTensorsAndWeightsOnly) {
-  const TempDir dir;
+TEST_F(QuantizeCheckpoint, CompressedTensorsAndWeightsOnly) {
   write_tiny_llama(dir / "in");
   const LoadedModel in(dir / "in");
   auto options = quantize_options(dir / "in", dir / "out");
@@ -75,8 +74,7 @@ TEST(QuantizeCheckpoint, CompressedTensorsAndWeightsOnly) {
   EXPECT_EQ(a16.tensors.size(), 14u * 3 + 7);
 }
 
-TEST(QuantizeCheckpoint, TheFolderIsWhole) {
-  const TempDir dir;
+TEST_F(QuantizeCheckpoint, TheFolderIsWhole) {
   write_tiny_llama(dir / "in");
   const auto before = files_of(dir / "in");
   quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
@@ -109,8 +107,7 @@ TEST(QuantizeCheckpoint, TheFolderIsWhole) {
     EXPECT_NE(safetensors::File::open(dir / "out" / shard.get<std::string>()).find(name), nullptr);
 }
 
-TEST(QuantizeCheckpoint, FollowsTheLinksOfAHubCache) {
-  const TempDir dir;
+TEST_F(QuantizeCheckpoint, FollowsTheLinksOfAHubCache) {
   const fs::path snapshot = dir / "models--a--b" / "snapshots" / "0123";
   write_tiny_llama(dir / "plain");
   fs::create_directories(dir / "models--a--b" / "blobs");
@@ -130,8 +127,7 @@ TEST(QuantizeCheckpoint, FollowsTheLinksOfAHubCache) {
     EXPECT_FALSE(entry.is_symlink()) << entry.path();
 }
 
-TEST(QuantizeCheckpoint, TheNumberOfThreadsChangesNothing) {
-  const TempDir dir;
+TEST_F(QuantizeCheckpoint, TheNumberOfThreadsChangesNothing) {
   write_model(dir / "in",
               {{random_tensor("a.q_proj.weight", {3000, 512}),
                 random_tensor("a.k_proj.weight", {1001, 512}, safetensors::DType::f32),
@@ -154,8 +150,7 @@ TEST(QuantizeCheckpoint, TheNumberOfThreadsChangesNothing) {
   }
 }
 
-TEST(QuantizeCheckpoint, TheReportSaysWhatWasDoneAndWhy) {
-  const TempDir dir;
+TEST_F(QuantizeCheckpoint, TheReportSaysWhatWasDoneAndWhy) {
   write_tiny_llama(dir / "in");
   auto options = quantize_options(dir / "in", dir / "out");
   options.ignore = {"*.o_proj", "typo"};
@@ -205,14 +200,13 @@ TEST(QuantizeCheckpoint, TheReportSaysWhatWasDoneAndWhy) {
   EXPECT_GT(report.peak_memory_bytes, 0u);
   EXPECT_FALSE(report.backend.empty());
   ASSERT_EQ(report.warnings.size(), 1u) << report.warnings[0];
-  EXPECT_NE(report.warnings[0].find("typo"), std::string::npos);
+  EXPECT_THAT(report.warnings[0], HasSubstr("typo"));
   const Json json = Json::parse(to_json(report));
   EXPECT_EQ(json["tensors"].size(), 21u);
   EXPECT_EQ(json["bytes_after"], after);
 }
 
-TEST(QuantizeCheckpoint, DryRunTellsTheSizesAndWritesNothing) {
-  const TempDir dir;
+TEST_F(QuantizeCheckpoint, DryRunTellsTheSizesAndWritesNothing) {
   write_tiny_llama(dir / "in");
   auto options = quantize_options(dir / "in", dir / "out");
   options.dry_run = true;
@@ -225,19 +219,17 @@ TEST(QuantizeCheckpoint, DryRunTellsTheSizesAndWritesNothing) {
   EXPECT_EQ(dry.bytes_after, wet.bytes_after);
 }
 
-TEST(QuantizeCheckpoint, PartlyIgnoredFusedGroupsAreWarnedAbout) {
-  const TempDir dir;
+TEST_F(QuantizeCheckpoint, PartlyIgnoredFusedGroupsAreWarnedAbout) {
   write_tiny_llama(dir / "in");
   auto options = quantize_options(dir / "in", dir / "out");
   options.ignore = {"model.layers.0.self_attn.k_proj"};
   options.dry_run = true;
   const auto warnings = quantize_checkpoint(options).warnings;
   ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_NE(warnings[0].find("k_proj is kept"), std::string::npos) << warnings[0];
+  EXPECT_THAT(warnings[0], HasSubstr("k_proj is kept"));
 }
 
-TEST(QuantizeCheckpoint, PatternsWithoutEndAreRefusedBeforeAnythingIsWritten) {
-  const TempDir dir;
+TEST_F(QuantizeCheckpoint, EndlessPatternsAreRefusedBeforeWriting) {
   write_tiny_llama(dir / "in");
   auto options = quantize_options(dir / "in", dir / "out");
   const std::string endless = "re:(?!x)([a-z_0-9.]+)+[!?]";
@@ -250,8 +242,7 @@ TEST(QuantizeCheckpoint, PatternsWithoutEndAreRefusedBeforeAnythingIsWritten) {
   EXPECT_FALSE(fs::exists(dir / "out"));
 }
 
-TEST(QuantizeCheckpoint, CalibratedInputScalesAreSharedInAGroup) {
-  const TempDir dir;
+TEST_F(QuantizeCheckpoint, CalibratedInputScalesAreSharedInAGroup) {
   write_tiny_llama(dir / "in");
   write_text(dir / "amax.json",
              R"({"model.layers.0.self_attn.q_proj": 12.5, "re:.*1\\.mlp\\.down_proj": 5376,
@@ -266,9 +257,9 @@ TEST(QuantizeCheckpoint, CalibratedInputScalesAreSharedInAGroup) {
   EXPECT_EQ(out.scalar("model.layers.1.mlp.down_proj.input_scale"), 2.0f);
   EXPECT_EQ(out.scalar("model.layers.0.mlp.down_proj.input_scale"), 1.0f);
   ASSERT_EQ(report.warnings.size(), 2u);
-  EXPECT_NE(report.warnings[0].find("10 of 14 modules have no entry in"), std::string::npos);
-  EXPECT_NE(report.warnings[0].find("2688 is used: model.layers.0."), std::string::npos);
-  EXPECT_NE(report.warnings[1].find("absent"), std::string::npos);
+  EXPECT_THAT(report.warnings[0], HasSubstr("10 of 14 modules have no entry in"));
+  EXPECT_THAT(report.warnings[0], HasSubstr("2688 is used: model.layers.0."));
+  EXPECT_THAT(report.warnings[1], HasSubstr("absent"));
 
   options.output = dir / "other";
   write_text(dir / "amax.json", R"({"a": 0})");
@@ -278,8 +269,7 @@ TEST(QuantizeCheckpoint, CalibratedInputScalesAreSharedInAGroup) {
   EXPECT_FALSE(fs::exists(dir / "other"));
 }
 
-TEST(QuantizeCheckpoint, OfInputAmaxesTheFirstPatternThatMatchesCounts) {
-  const TempDir dir;
+TEST_F(QuantizeCheckpoint, FirstMatchingInputAmaxCounts) {
   write_tiny_llama(dir / "in");
   write_text(dir / "amax.json",
              R"({"*mlp*": 2688, "*.down_proj": 5376, "nosuch*": 1, "*": 1344,
@@ -297,8 +287,7 @@ TEST(QuantizeCheckpoint, OfInputAmaxesTheFirstPatternThatMatchesCounts) {
                                  file + ": nosuch* matches no quantized module"}));
 }
 
-TEST(QuantizeCheckpoint, InputAmaxesThatCannotBeUsedAreRefused) {
-  const TempDir dir;
+TEST_F(QuantizeCheckpoint, InputAmaxesThatCannotBeUsedAreRefused) {
   write_tiny_llama(dir / "in");
   auto options = quantize_options(dir / "in", dir / "out");
   options.input_amax = dir / "amax.json";
@@ -323,8 +312,7 @@ TEST(QuantizeCheckpoint, InputAmaxesThatCannotBeUsedAreRefused) {
   EXPECT_FALSE(fs::exists(dir / "out"));
 }
 
-TEST(QuantizeCheckpoint, InputAmaxesMustBeARegularFile) {
-  const TempDir dir;
+TEST_F(QuantizeCheckpoint, InputAmaxesMustBeARegularFile) {
   write_tiny_llama(dir / "in");
   auto options = quantize_options(dir / "in", dir / "out");
   options.input_amax = dir / "pipe";
@@ -332,8 +320,7 @@ TEST(QuantizeCheckpoint, InputAmaxesMustBeARegularFile) {
   expect_error<IoError>([&] { quantize_checkpoint(options); }, {"pipe: must be a regular file"});
 }
 
-TEST(QuantizeCheckpoint, InputAmaxesWithoutEffectAreWarnedAbout) {
-  const TempDir dir;
+TEST_F(QuantizeCheckpoint, InputAmaxesWithoutEffectAreWarnedAbout) {
   write_tiny_llama(dir / "in");
   auto options = quantize_options(dir / "in", dir / "out");
   write_text(dir / "amax.json", R"({"*": 5376})");
@@ -342,25 +329,23 @@ TEST(QuantizeCheckpoint, InputAmaxesWithoutEffectAreWarnedAbout) {
   options.dry_run = true;
   const auto warnings = quantize_checkpoint(options).warnings;
   ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_NE(warnings[0].find("no effect"), std::string::npos) << warnings[0];
+  EXPECT_THAT(warnings[0], HasSubstr("no effect"));
 }
 
-TEST(QuantizeCheckpoint, StackedExpertsOfAnOddDepthAreKept) {
-  const TempDir dir;
+TEST_F(QuantizeCheckpoint, StackedExpertsOfAnOddDepthAreKept) {
   const TestTensor down = random_tensor("l.mlp.experts.down_proj", {2, 40, 64});
   write_model(dir / "in", {{down, random_tensor("l.o_proj.weight", {32, 64})}},
               R"({"hidden_size": 64})");
   const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
   EXPECT_EQ(report.tensors[0].action, "kept");
-  EXPECT_NE(report.tensors[0].reason.find("40 columns"), std::string::npos);
+  EXPECT_THAT(report.tensors[0].reason, HasSubstr("40 columns"));
   EXPECT_EQ(LoadedModel(dir / "out").at("l.mlp.experts.down_proj").bytes, down.bytes);
   const Json config = Json::parse(read_text(dir / "out" / "config.json"));
   EXPECT_EQ(config["quantization_config"]["ignore"],
             Json::parse(R"(["lm_head", "l.mlp.experts*"])"));
 }
 
-TEST(QuantizeCheckpoint, OneFileByItself) {
-  const TempDir dir;
+TEST_F(QuantizeCheckpoint, OneFileByItself) {
   write_shard(dir / "x.safetensors", {random_tensor("a.weight", {32, 32})});
   write_text(dir / "other.txt", "not of the model");
   const auto report = quantize_checkpoint(quantize_options(dir / "x.safetensors", dir / "out"));
@@ -372,8 +357,7 @@ TEST(QuantizeCheckpoint, OneFileByItself) {
   EXPECT_TRUE(Json::parse(read_text(dir / "out" / "config.json")).contains("quantization_config"));
 }
 
-TEST(QuantizeCheckpoint, TensorsOfEveryOtherKindAreCopied) {
-  const TempDir dir;
+TEST_F(QuantizeCheckpoint, TensorsOfEveryOtherKindAreCopied) {
   const std::vector<TestTensor> tensors = {
       {{"a.position_ids", safetensors::DType::i64, {3}}, std::vector<std::byte>(24)},
       {{"a.flag", safetensors::DType::boolean, {}}, std::vector<std::byte>(1)},

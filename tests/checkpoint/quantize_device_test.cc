@@ -22,7 +22,7 @@ TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpu) {
 
 /// Many chunks, two windows; a chunk of few rows after a larger one; all dtypes; zeros,
 /// subnormals and the largest values.
-TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForManyChunksOnAnyNumberOfThreads) {
+TEST_F(CudaCheckpoint, ManyChunksAndThreadsHaveTheCpusBytes) {
   TestTensor extremes = random_tensor("d.proj.weight", {64, 64}, DType::f32);
   const std::vector<float> special = {0.0f, -0.0f, 1e-45f, -1e-40f, 3.4028235e38f, -3.4028235e38f};
   for (std::size_t i = 0; i < 64 * 16; ++i)
@@ -50,7 +50,7 @@ TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForManyChunksOnAnyNumberOfThreads) {
 }
 
 /// Some chunks by the CPU, the others by the device, and who does which is a matter of time.
-TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuHoweverTheyShareTheWork) {
+TEST_F(CudaCheckpoint, SharedWorkHasTheCpusBytes) {
   write_model(dir_ / "in",
               {{random_tensor("a.o_proj.weight", {9000, 2048}),
                 random_tensor("b.down_proj.weight", {3001, 2064}, DType::f32)}},
@@ -86,7 +86,7 @@ TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForZeros) {
   }
 }
 
-TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForStackedExperts) {
+TEST_F(CudaCheckpoint, StackedExpertsHaveTheCpusBytes) {
   for (const char* config : {R"({"model_type": "gpt_oss", "hidden_size": 64})",
                              R"({"model_type": "llama4", "text_config": {"hidden_size": 64}})"}) {
     write_model(dir_ / "in",
@@ -106,7 +106,7 @@ TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForStackedExperts) {
 }
 
 /// The CPU moves what is NVFP4 already, the device encodes the rest.
-TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForHalfQuantizedModels) {
+TEST_F(CudaCheckpoint, HalfQuantizedModelsHaveTheCpusBytes) {
   write_tiny_llama(dir_ / "plain");
   auto options = quantize_options(dir_ / "plain", dir_ / "half");
   options.ignore = {"*.self_attn.q_proj", "*.mlp.*"};
@@ -121,7 +121,7 @@ TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForHalfQuantizedModels) {
 }
 
 /// The first non-finite element, whichever thread met one first.
-TEST_F(CudaCheckpoint, RefusesNonFiniteWeightsInTheWordsOfTheCpu) {
+TEST_F(CudaCheckpoint, NonFiniteWeightsHaveTheCpusMessage) {
   TestTensor bad = random_tensor("a.proj.weight", {704, 512}, DType::f32);
   for (const float value :
        {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::quiet_NaN()}) {
@@ -140,7 +140,7 @@ TEST_F(CudaCheckpoint, RefusesNonFiniteWeightsInTheWordsOfTheCpu) {
         messages[device == Device::cuda()] = e.what();
       }
     }
-    EXPECT_NE(messages[0].find("a.proj.weight[123, 45] = "), std::string::npos) << messages[0];
+    EXPECT_THAT(messages[0], HasSubstr("a.proj.weight[123, 45] = "));
     EXPECT_EQ(messages[0], messages[1]);
   }
 }
@@ -181,7 +181,7 @@ TEST_F(CudaCheckpoint, AFailureLeavesNothingUnderWay) {
 }
 
 /// FP8 weights are encoded anew, on the device; a repair encodes what only its source can tell.
-TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForConversionsAndRepairs) {
+TEST_F(CudaCheckpoint, ConversionsAndRepairsHaveTheCpusBytes) {
   write_tiny_llama(dir_ / "plain");
   quantize_checkpoint(quantize_options(dir_ / "plain", dir_ / "q"));
   LoadedFolder broken(dir_ / "q");
@@ -193,17 +193,11 @@ TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForConversionsAndRepairs) {
   write_model(dir_ / "fp8", {fp8}, "{}");
   for (const Device device : {Device{}, Device::cuda()}) {
     const std::string name = device == Device{} ? "cpu" : "cuda";
-    ConvertOptions convert;
-    convert.input = dir_ / "fp8";
-    convert.output = dir_ / (name + "-converted");
-    convert.to = "modelopt";
+    auto convert = convert_options(dir_ / "fp8", dir_ / (name + "-converted"), "modelopt");
     convert.device = device;
     convert.wait_for_device = true;
     EXPECT_EQ(convert_checkpoint(convert).device, device);
-    RepairOptions repair;
-    repair.input = dir_ / "broken";
-    repair.output = dir_ / (name + "-repaired");
-    repair.source = dir_ / "plain";
+    auto repair = repair_options(dir_ / "broken", dir_ / (name + "-repaired"), dir_ / "plain");
     repair.device = device;
     repair.wait_for_device = true;
     EXPECT_EQ(repair_checkpoint(repair).written.device, device);
@@ -213,7 +207,7 @@ TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForConversionsAndRepairs) {
               files_of(dir_ / (std::string("cuda") + what)));
 }
 
-TEST(QuantizeCheckpointDevice, OneThatCannotBeUsedIsRefusedAndLeavesAllAsItWas) {
+TEST(QuantizeCheckpointDevice, UnusableDeviceIsRefusedWithoutChanges) {
   const TempDir dir;
   write_tiny_llama(dir / "in");
   auto options = quantize_options(dir / "in", dir / "out");
@@ -234,19 +228,14 @@ TEST(QuantizeCheckpointDevice, OneThatCannotBeUsedIsRefusedAndLeavesAllAsItWas) 
   EXPECT_EQ(files_of(dir / "out"), before);
 }
 
-TEST(QuantizeCheckpointDevice, IsRefusedByConvertAndRepairInTheSameWords) {
+TEST(QuantizeCheckpointDevice, ConvertAndRepairHaveTheSameMessage) {
   const TempDir dir;
   write_tiny_llama(dir / "in");
   quantize_checkpoint(quantize_options(dir / "in", dir / "q"));
-  ConvertOptions convert;
-  convert.input = dir / "q";
-  convert.output = dir / "out";
-  convert.to = "bf16";
+  auto convert = convert_options(dir / "q", dir / "out", "bf16");
   convert.device = Device::cuda(999);
   expect_error<UnsupportedError>([&] { convert_checkpoint(convert); }, {"device = cuda:999: "});
-  RepairOptions repair;
-  repair.input = dir / "q";
-  repair.output = dir / "out";
+  auto repair = repair_options(dir / "q", dir / "out");
   repair.device = Device::cuda(999);
   expect_error<UnsupportedError>([&] { repair_checkpoint(repair); }, {"device = cuda:999: "});
   repair.device = {};

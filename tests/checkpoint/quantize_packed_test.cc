@@ -29,8 +29,7 @@ std::map<std::string, int> actions_of(const QuantizeReport& report) {
 }
 
 bool warns(const QuantizeReport& report, std::string_view text) {
-  return std::ranges::any_of(
-      report.warnings, [&](const std::string& w) { return w.find(text) != std::string::npos; });
+  return says(report.warnings, text);
 }
 
 /// Codes, scales, and global scales but for the last bit of a reciprocal; norms may be FP32.
@@ -48,8 +47,10 @@ void expect_same_weights(const fs::path& a, const fs::path& b) {
   }
 }
 
+struct QuantizePacked : FolderTest {};
+
 /// In two steps as in one: what is NVFP4 keeps its codes and scales, what is plain is quantized.
-TEST(QuantizePacked, TwoStepsGiveTheBytesOfOne) {
+TEST_F(QuantizePacked, TwoStepsGiveTheBytesOfOne) {
   for (const std::string to : {"modelopt", "compressed-tensors", "comfyui"})
     for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
       const TempDir dir;
@@ -76,8 +77,7 @@ TEST(QuantizePacked, TwoStepsGiveTheBytesOfOne) {
     }
 }
 
-TEST(QuantizePacked, ToOneGgufFile) {
-  const TempDir dir;
+TEST_F(QuantizePacked, ToOneGgufFile) {
   write_half_quantized(dir, dir / "a");
   auto options = quantize_options(dir / "plain", dir / "whole.gguf");
   options.format = "gguf";
@@ -88,8 +88,7 @@ TEST(QuantizePacked, ToOneGgufFile) {
   EXPECT_EQ(compare_checkpoints(dir / "whole.gguf", dir / "out.gguf").tensors.size(), 0u);
 }
 
-TEST(QuantizePacked, NothingElseToQuantizeIsAWarning) {
-  const TempDir dir;
+TEST_F(QuantizePacked, NothingElseToQuantizeIsAWarning) {
   write_tiny_llama(dir / "plain");
   quantize_checkpoint(quantize_options(dir / "plain", dir / "a"));
   const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "a", dir / "b"));
@@ -98,8 +97,7 @@ TEST(QuantizePacked, NothingElseToQuantizeIsAWarning) {
   EXPECT_EQ(read_text(dir / "a" / "config.json"), read_text(dir / "b" / "config.json"));
 }
 
-TEST(QuantizePacked, IgnoredOnesBecomePlainAndDefaultsDoNotTouchThem) {
-  const TempDir dir;
+TEST_F(QuantizePacked, IgnoredWeightsAreDequantizedOthersStay) {
   write_tiny_llama(dir / "plain");
   auto options = quantize_options(dir / "plain", dir / "a");
   options.include = {"lm_head"};
@@ -122,8 +120,7 @@ TEST(QuantizePacked, IgnoredOnesBecomePlainAndDefaultsDoNotTouchThem) {
             LoadedModel(dir / "dense").at(kUp + ".weight").bytes);
 }
 
-TEST(QuantizePacked, InputScalesAreKeptOrSuppliedOrLeftOut) {
-  const TempDir dir;
+TEST_F(QuantizePacked, InputScalesAreKeptSuppliedOrOmitted) {
   write_half_quantized(dir, dir / "w4a16", Scheme::nvfp4a16);
   auto options = quantize_options(dir / "w4a16", dir / "default");
   EXPECT_TRUE(warns(quantize_checkpoint(options), "6 of 6 weights that are NVFP4"));
@@ -207,7 +204,7 @@ struct FusedQkv {
   }
 };
 
-TEST(QuantizePacked, PartnersTakeTheGlobalScaleThatIsThere) {
+TEST_F(QuantizePacked, PartnersTakeTheGlobalScaleThatIsThere) {
   FusedQkv model(8);
   const LoadedModel out = model.quantize();
   model.expect_shared(out, model.global);
@@ -216,7 +213,7 @@ TEST(QuantizePacked, PartnersTakeTheGlobalScaleThatIsThere) {
 }
 
 /// One that `max` would choose is large enough, though `mse` would rather have another.
-TEST(QuantizePacked, PartnersNeedNoMoreThanTheRangeOfE4m3) {
+TEST_F(QuantizePacked, PartnersNeedOnlyTheRangeOfE4m3) {
   FusedQkv model([](float, float others) { return others; });
   const LoadedModel out = model.quantize();
   model.expect_shared(out, model.global);
@@ -224,7 +221,7 @@ TEST(QuantizePacked, PartnersNeedNoMoreThanTheRangeOfE4m3) {
   EXPECT_FALSE(model.rounded);
 }
 
-TEST(QuantizePacked, PartnersTakeTheLargestInputScale) {
+TEST_F(QuantizePacked, PartnersTakeTheLargestInputScale) {
   FusedQkv model(8);
   LoadedModel out = model.quantize(R"({"*.v_proj": 10752, "*.q_proj": 26880})");
   for (const std::string& name : {kQ, kK, kV})
@@ -234,7 +231,7 @@ TEST(QuantizePacked, PartnersTakeTheLargestInputScale) {
     EXPECT_EQ(out.scalar(name + ".input_scale"), model.input) << name;
 }
 
-TEST(QuantizePacked, PartnersThatNeedALargerGlobalScaleGetIt) {
+TEST_F(QuantizePacked, PartnersGetTheLargerGlobalScale) {
   FusedQkv model(0.125f);
   const float expected = GlobalScale::from_amax(model.others, Quantizer::mse).multiplier;
   ASSERT_GT(expected, model.global) << "or else there is nothing to test";
@@ -252,7 +249,7 @@ TEST(QuantizePacked, PartnersThatNeedALargerGlobalScaleGetIt) {
 }
 
 /// A zero partner needs no scale at all, least of all 1.
-TEST(QuantizePacked, ZeroPartnersNeedNoLargerScale) {
+TEST_F(QuantizePacked, ZeroPartnersNeedNoLargerScale) {
   FusedQkv model(8);
   LoadedFolder mixed(model.dir / "mixed");
   for (const std::string& name : {kK, kV})
@@ -264,8 +261,7 @@ TEST(QuantizePacked, ZeroPartnersNeedNoLargerScale) {
   EXPECT_EQ(out.at(kQ + ".weight_scale").bytes, model.scales.bytes);
 }
 
-TEST(QuantizePacked, NewExpertsTakeTheInputScaleOfTheOthers) {
-  const TempDir dir;
+TEST_F(QuantizePacked, NewExpertsTakeTheOthersInputScale) {
   std::vector<TestTensor> tensors;
   for (const char* expert : {"0", "1"})
     for (const char* name : {"gate_proj", "up_proj", "down_proj"})
@@ -292,8 +288,7 @@ TEST(QuantizePacked, NewExpertsTakeTheInputScaleOfTheOthers) {
   EXPECT_EQ(out.scalar(second + "down_proj.input_scale"), 0.5f);
 }
 
-TEST(QuantizePacked, WithNothingLeftInNvfp4TheConfigurationSaysSo) {
-  const TempDir dir;
+TEST_F(QuantizePacked, NothingInNvfp4IsDeclaredSo) {
   write_half_quantized(dir, dir / "a");
   auto options = quantize_options(dir / "a", dir / "b");
   options.ignore = {"*"};
@@ -302,8 +297,7 @@ TEST(QuantizePacked, WithNothingLeftInNvfp4TheConfigurationSaysSo) {
   EXPECT_FALSE(fs::exists(dir / "b" / "hf_quant_config.json"));
 }
 
-TEST(QuantizePacked, KvCacheScalesAreDeclaredWhereverTheyWere) {
-  const TempDir dir;
+TEST_F(QuantizePacked, KvCacheScalesAreDeclaredWhereverTheyWere) {
   write_half_quantized(dir, dir / "a");
   LoadedFolder model(dir / "a");
   model.config.erase("quantization_config");
@@ -318,8 +312,7 @@ TEST(QuantizePacked, KvCacheScalesAreDeclaredWhereverTheyWere) {
   EXPECT_TRUE(warns(quantize_checkpoint(options), "passed over"));
 }
 
-TEST(QuantizePacked, InputScalesOfEightBitsAreRefused) {
-  const TempDir dir;
+TEST_F(QuantizePacked, InputScalesOfEightBitsAreRefused) {
   write_half_quantized(dir, dir / "a");
   LoadedFolder model(dir / "a");
   model.quantization()["quant_algo"] = "W4A8_NVFP4_FP8";
@@ -332,8 +325,7 @@ TEST(QuantizePacked, InputScalesOfEightBitsAreRefused) {
 }
 
 /// Its configuration can only say which experts are NVFP4.
-TEST(QuantizePacked, DeepSeekV4KeepsItsExperts) {
-  const TempDir dir;
+TEST_F(QuantizePacked, DeepSeekV4KeepsItsExperts) {
   std::vector<TestTensor> tensors;
   for (const char* name : {"w1", "w2", "w3"})
     append(tensors, mxfp4_matrix(fmt::format("layers.0.ffn.experts.0.{}", name), 64, 64, 118, 124));
@@ -352,8 +344,7 @@ TEST(QuantizePacked, DeepSeekV4KeepsItsExperts) {
 }
 
 /// All kinds of weights in one model: nothing is left in eight bits, nothing in four changes.
-TEST(QuantizePacked, BesideFp8AndMxfp4) {
-  const TempDir dir;
+TEST_F(QuantizePacked, BesideFp8AndMxfp4) {
   write_model(dir / "plain", {{random_tensor("a.weight", {32, 64})}}, kLlamaConfig);
   quantize_checkpoint(quantize_options(dir / "plain", dir / "q"));
   LoadedFolder model(dir / "q");
@@ -377,8 +368,7 @@ TEST(QuantizePacked, BesideFp8AndMxfp4) {
 }
 
 /// One global scale for both is not that of MXFP4: its values change, and the report says so.
-TEST(QuantizePacked, Mxfp4BesideAPlainPartnerIsQuantized) {
-  const TempDir dir;
+TEST_F(QuantizePacked, Mxfp4BesideAPlainPartnerIsQuantized) {
   const std::string gate = "model.layers.0.mlp.gate_proj", up = "model.layers.0.mlp.up_proj";
   std::vector<TestTensor> tensors = {random_tensor(up + ".weight", {32, 64})};
   append(tensors, mxfp4_matrix(gate, 32, 64, 112, 114));
@@ -393,8 +383,7 @@ TEST(QuantizePacked, Mxfp4BesideAPlainPartnerIsQuantized) {
   })) << testing::PrintToString(report.warnings);
 }
 
-TEST(QuantizePacked, ConvertGivesMxfp4TheScaleOfItsNvfp4Partner) {
-  const TempDir dir;
+TEST_F(QuantizePacked, ConvertGivesMxfp4ItsPartnersScale) {
   const std::string gate = "model.layers.0.mlp.gate_proj", up = "model.layers.0.mlp.up_proj";
   write_model(dir / "plain", {{random_tensor(gate + ".weight", {32, 64})}}, kLlamaConfig);
   quantize_checkpoint(quantize_options(dir / "plain", dir / "q"));

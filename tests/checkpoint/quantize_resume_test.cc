@@ -70,9 +70,9 @@ std::map<std::string, Identity> shards_of(const fs::path& folder) {
   return shards;
 }
 
-TEST(Resume, AfterAKillTheFolderIsIncompleteAndEndsByteIdentical) {
-  const TempDir dir;
-  write_tiny_llama(dir / "in");
+struct Resume : LlamaTest {};
+
+TEST_F(Resume, KilledRunEndsByteIdentical) {
   const QuantizeReport whole = quantize_checkpoint(quantize_options(dir / "in", dir / "whole"));
   const auto expected = files_of(dir / "whole");
   int with_finished_shards = 0;
@@ -103,9 +103,7 @@ TEST(Resume, AfterAKillTheFolderIsIncompleteAndEndsByteIdentical) {
   EXPECT_GT(with_finished_shards, 0);
 }
 
-TEST(Resume, AKillWhileTheOtherFilesAreWrittenIsNoticedToo) {
-  const TempDir dir;
-  write_tiny_llama(dir / "in");
+TEST_F(Resume, KillDuringOtherFilesIsNoticed) {
   quantize_checkpoint(quantize_options(dir / "in", dir / "whole"));
   const auto expected = files_of(dir / "whole");
   for (const std::string name : {"assets/LICENSE", "tokenizer.json", "hf_quant_config.json",
@@ -124,9 +122,7 @@ TEST(Resume, AKillWhileTheOtherFilesAreWrittenIsNoticedToo) {
   }
 }
 
-TEST(Resume, OfACompleteOutputDoesNothing) {
-  const TempDir dir;
-  write_tiny_llama(dir / "in");
+TEST_F(Resume, OfACompleteOutputDoesNothing) {
   auto options = quantize_options(dir / "in", dir / "out");
   options.resume = true;  // of nothing: starts
   EXPECT_EQ(quantize_checkpoint(options).shards_reused, 0);
@@ -134,13 +130,11 @@ TEST(Resume, OfACompleteOutputDoesNothing) {
   const QuantizeReport report = quantize_checkpoint(options);
   EXPECT_EQ(report.shards_reused, 3);
   ASSERT_EQ(report.warnings.size(), 1u);
-  EXPECT_NE(report.warnings[0].find("complete already"), std::string::npos);
+  EXPECT_THAT(report.warnings[0], HasSubstr("complete already"));
   EXPECT_EQ(shards_of(dir / "out"), shards);
 }
 
-TEST(Resume, OfOtherOptionsOrAChangedInputSaysWhatDiffers) {
-  const TempDir dir;
-  write_tiny_llama(dir / "in");
+TEST_F(Resume, OtherOptionsOrInputAreNamed) {
   quantize_in_child(dir / "in", dir / "out", {{"CHILD_KILL_AFTER", "15"}});
   auto options = quantize_options(dir / "in", dir / "out");
   options.resume = true;
@@ -161,9 +155,7 @@ TEST(Resume, OfOtherOptionsOrAChangedInputSaysWhatDiffers) {
                            {"input", "model-00001-of-00003.safetensors"});
 }
 
-TEST(Resume, OfACompleteOutputClaimsNoErrorsThatItDidNotMeasure) {
-  const TempDir dir;
-  write_tiny_llama(dir / "in");
+TEST_F(Resume, CompleteOutputReportsNoMeasuredErrors) {
   auto options = quantize_options(dir / "in", dir / "out");
   const auto first = nlohmann::json::parse(to_json(quantize_checkpoint(options)));
   EXPECT_GT(first.at("squared_norm"), 0);
@@ -177,9 +169,7 @@ TEST(Resume, OfACompleteOutputClaimsNoErrorsThatItDidNotMeasure) {
   }
 }
 
-TEST(Resume, OfACompleteOutputOfAnotherRunIsRefused) {
-  const TempDir dir;
-  write_tiny_llama(dir / "in");
+TEST_F(Resume, CompleteOutputOfAnotherRunIsRefused) {
   const auto options = [&] {
     auto o = quantize_options(dir / "in", dir / "out");
     o.resume = true;
@@ -215,14 +205,9 @@ TEST(Resume, OfACompleteOutputOfAnotherRunIsRefused) {
                            {"of another run", "--overwrite"});
 }
 
-TEST(Resume, OfWeightsDecodedToAnotherTypeIsRefused) {
-  const TempDir dir;
-  write_tiny_llama(dir / "in");
+TEST_F(Resume, OfWeightsDecodedToAnotherTypeIsRefused) {
   quantize_checkpoint(quantize_options(dir / "in", dir / "nvfp4"));
-  ConvertOptions options;
-  options.input = dir / "nvfp4";
-  options.output = dir / "out";
-  options.to = "bf16";
+  auto options = convert_options(dir / "nvfp4", dir / "out", "bf16");
   convert_checkpoint(options);
   const auto before = files_of(dir / "out");
   options.to = "fp16";
@@ -234,9 +219,7 @@ TEST(Resume, OfWeightsDecodedToAnotherTypeIsRefused) {
   EXPECT_EQ(files_of(dir / "out"), before);
 }
 
-TEST(Resume, OfACompleteOutputWritesMissingFilesAgain) {
-  const TempDir dir;
-  write_tiny_llama(dir / "in");
+TEST_F(Resume, OfACompleteOutputWritesMissingFilesAgain) {
   auto options = quantize_options(dir / "in", dir / "out");
   options.resume = true;
   quantize_checkpoint(options);
@@ -251,9 +234,7 @@ TEST(Resume, OfACompleteOutputWritesMissingFilesAgain) {
   }
 }
 
-TEST(Resume, TheBytesDependOnNoFolderAndNoTime) {
-  const TempDir dir;
-  write_tiny_llama(dir / "in");
+TEST_F(Resume, BytesDependOnNoFolderOrTime) {
   fs::copy(dir / "in", dir / "copy", fs::copy_options::recursive);
   for (const auto& entry : fs::directory_iterator(dir / "copy"))
     fs::last_write_time(entry.path(), fs::file_time_type::clock::now() - std::chrono::hours(9));
@@ -262,9 +243,7 @@ TEST(Resume, TheBytesDependOnNoFolderAndNoTime) {
   EXPECT_EQ(files_of(dir / "a"), files_of(dir / "b"));
 }
 
-TEST(Resume, GoesOnAfterAKillWhileAnOldOutputWasCleared) {
-  const TempDir dir;
-  write_tiny_llama(dir / "in");
+TEST_F(Resume, ContinuesAfterAKillDuringClearing) {
   auto options = quantize_options(dir / "in", dir / "out");
   quantize_checkpoint(options);
   const auto expected = files_of(dir / "out");
@@ -279,9 +258,7 @@ TEST(Resume, GoesOnAfterAKillWhileAnOldOutputWasCleared) {
   EXPECT_EQ(files_of(dir / "out"), expected);
 }
 
-TEST(Resume, StartsAfterAKillBeforeTheFirstJournalWasWhole) {
-  const TempDir dir;
-  write_tiny_llama(dir / "in");
+TEST_F(Resume, StartsAgainWithoutAWholeJournal) {
   fs::create_directories(dir / "out");
   write_text(dir / "out" / (std::string(kJournal) + ".partial"), "{\"ver");
   auto options = quantize_options(dir / "in", dir / "out");
@@ -291,8 +268,9 @@ TEST(Resume, StartsAfterAKillBeforeTheFirstJournalWasWhole) {
   EXPECT_EQ(files_of(dir / "out"), files_of(dir / "fresh"));
 }
 
-TEST(Output, IsCheckedByADryRunToo) {
-  const TempDir dir;
+struct Output : FolderTest {};
+
+TEST_F(Output, IsCheckedByADryRunToo) {
   write_tiny_llama(dir / "in");
   fs::create_directories(dir / "out");
   auto options = quantize_options(dir / "in", dir / "out");
@@ -310,8 +288,7 @@ TEST(Output, IsCheckedByADryRunToo) {
   EXPECT_EQ(files_of(dir / "out").size(), 1u);
 }
 
-TEST(Output, FoldersThatAreLinksToElsewhereAreRefused) {
-  const TempDir dir;
+TEST_F(Output, FoldersThatAreLinksToElsewhereAreRefused) {
   write_tiny_llama(dir / "in");
   fs::create_directories(dir / "in" / "sub");
   write_text(dir / "in" / "sub" / "notes.txt", "mine");
@@ -332,8 +309,7 @@ TEST(Output, FoldersThatAreLinksToElsewhereAreRefused) {
   EXPECT_EQ(read_text(dir / "out" / "other" / "notes.txt"), "mine");
 }
 
-TEST(Output, ThatHoldsAnythingIsRefusedUnlessOverwritten) {
-  const TempDir dir;
+TEST_F(Output, ThatHoldsAnythingIsRefusedUnlessOverwritten) {
   write_tiny_llama(dir / "in");
   auto options = quantize_options(dir / "in", dir / "out");
   fs::create_directories(dir / "out");
@@ -347,8 +323,7 @@ TEST(Output, ThatHoldsAnythingIsRefusedUnlessOverwritten) {
   EXPECT_EQ(files_of(dir / "out").size(), 1u);
 }
 
-TEST(Output, MustBeApartFromTheInput) {
-  const TempDir dir;
+TEST_F(Output, MustBeApartFromTheInput) {
   write_tiny_llama(dir / "in");
   fs::create_symlink(dir / "in", dir / "link");
   const auto before = files_of(dir / "in");
@@ -361,8 +336,7 @@ TEST(Output, MustBeApartFromTheInput) {
   EXPECT_EQ(files_of(dir / "in"), before);
 }
 
-TEST(Output, AFullDiskIsAnErrorAndLeavesNothingUnderAFinalName) {
-  const TempDir dir;
+TEST_F(Output, FullDiskLeavesNoFinalNames) {
   write_tiny_llama(dir / "in");
   EXPECT_TRUE(
       exited_well(quantize_in_child(dir / "in", dir / "out", {{"CHILD_FILE_LIMIT", "20000"}})));
@@ -398,8 +372,7 @@ TEST(Child, DISABLED_QuantizeToASmallDisk) {
   EXPECT_GT(free.f_bavail, 0u) << "the unfinished shard still takes its place";
 }
 
-TEST(Output, OnATmpfsThatIsTooSmallIsADiskFullError) {
-  const TempDir dir;
+TEST_F(Output, TooSmallTmpfsIsADiskFullError) {
   write_tiny_llama(dir / "in");
   fs::create_directories(dir / "out");
   const int status =
@@ -410,8 +383,7 @@ TEST(Output, OnATmpfsThatIsTooSmallIsADiskFullError) {
   EXPECT_TRUE(exited_well(status));
 }
 
-TEST(Output, IsWrittenByOneRunAtATime) {
-  const TempDir dir;
+TEST_F(Output, IsWrittenByOneRunAtATime) {
   write_tiny_llama(dir / "in");
   auto options = quantize_options(dir / "in", dir / "out");
   auto second = options;
@@ -426,8 +398,7 @@ TEST(Output, IsWrittenByOneRunAtATime) {
   EXPECT_EQ(refused, 1);
 }
 
-TEST(Output, AFailedRunWithoutAFinishedShardLeavesNoFolder) {
-  const TempDir dir;
+TEST_F(Output, FailedRunWithoutShardLeavesNoFolder) {
   TestTensor bad = random_tensor("a.q_proj.weight", {32, 64});
   const std::uint16_t nan = 0x7FC0;
   std::memcpy(&bad.bytes[2 * (5 * 64 + 7)], &nan, 2);
@@ -449,7 +420,7 @@ TEST(Output, AFailedRunWithoutAFinishedShardLeavesNoFolder) {
   EXPECT_EQ(LoadedModel(dir / "out").at("a.q_proj.weight").bytes, bad.bytes);
 }
 
-TEST(Input, ThatChangesUnderfootIsAnErrorBeforeTheShardGetsItsName) {
+TEST(Input, ChangeDuringTheRunIsAnError) {
   const TempDir dir;
   write_tiny_llama(dir / "in");
   auto options = quantize_options(dir / "in", dir / "out");
@@ -465,7 +436,7 @@ TEST(Input, ThatChangesUnderfootIsAnErrorBeforeTheShardGetsItsName) {
   EXPECT_FALSE(fs::exists(dir / "out" / "config.json"));
 }
 
-TEST(Input, ThatIsTruncatedUnderfootIsAnErrorNotACrash) {
+TEST(Input, TruncationDuringTheRunIsAnError) {
   const TempDir dir;
   write_tiny_llama(dir / "in");
   auto options = quantize_options(dir / "in", dir / "out");

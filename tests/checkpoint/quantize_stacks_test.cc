@@ -115,9 +115,7 @@ TEST_P(StackedExpertsOfAModel, StayStacksWhereModelOptExportsThem) {
     EXPECT_TRUE(input.shape.empty());
     EXPECT_EQ(input.dtype, safetensors::DType::f32);
   }
-  VerifyOptions verify;
-  verify.path = dir_ / "out";
-  verify.source = dir_ / "in";
+  auto verify = verify_options(dir_ / "out", dir_ / "in");
   EXPECT_FALSE(verify_checkpoint(verify).broken());
   // What is a stack already stays one, with its bytes.
   convert(dir_ / "out", dir_ / "again", "modelopt");
@@ -128,10 +126,7 @@ TEST_P(StackedExpertsOfAModel, StayStacksWhereModelOptExportsThem) {
   LoadedFolder broken(dir_ / "out");
   broken.at("l.mlp.experts.down_proj_weight_scale").bytes[5] |= std::byte{0x80};
   broken.write(dir_ / "broken");
-  RepairOptions repair;
-  repair.input = dir_ / "broken";
-  repair.output = dir_ / "repaired";
-  repair.source = dir_ / "in";
+  auto repair = repair_options(dir_ / "broken", dir_ / "repaired", dir_ / "in");
   repair_checkpoint(repair);
   verify.path = dir_ / "repaired";
   EXPECT_FALSE(verify_checkpoint(verify).broken());
@@ -140,7 +135,7 @@ TEST_P(StackedExpertsOfAModel, StayStacksWhereModelOptExportsThem) {
 }
 
 /// As GPT-OSS is published: [experts, N, K] beside [experts, K, N]. Those of down are square.
-TEST(StackedExpertsOfMxfp4, AreComparedWithTheStacksThatModelOptExports) {
+TEST(StackedExpertsOfMxfp4, AreComparedWithStacksOfModelOpt) {
   const TempDir dir;
   const std::string p = "model.layers.0.mlp.experts.";
   std::vector<TestTensor> tensors;
@@ -160,9 +155,7 @@ TEST(StackedExpertsOfMxfp4, AreComparedWithTheStacksThatModelOptExports) {
     EXPECT_TRUE(r.shape_mismatch.empty());
     EXPECT_LT(r.relative_error, 0.1);
   }
-  VerifyOptions verify;
-  verify.path = dir / "out";
-  verify.source = dir / "in";
+  auto verify = verify_options(dir / "out", dir / "in");
   EXPECT_FALSE(verify_checkpoint(verify).broken());
 }
 

@@ -50,7 +50,7 @@ class Ranks : public ::testing::Test {
   std::map<std::string, std::string> expected_;
 };
 
-TEST_F(Ranks, AnyOrderGivesTheBytesOfOneProcessInEveryFormatOfFolders) {
+TEST_F(Ranks, AnyOrderGivesTheBytesOfOneProcess) {
   for (const FormatInfo& format : output_formats()) {
     if (!format.extension.empty()) continue;
     SCOPED_TRACE(format.name);
@@ -81,7 +81,7 @@ TEST_F(Ranks, AnyOrderGivesTheBytesOfOneProcessInEveryFormatOfFolders) {
   }
 }
 
-TEST_F(Ranks, GiveTheBytesOfOneProcessWithEveryNamedRecipeInEveryFormat) {
+TEST_F(Ranks, EveryRecipeGivesTheBytesOfOneProcess) {
   for (const FormatInfo& format : output_formats()) {
     if (!format.extension.empty()) continue;
     for (const std::string& recipe : recipe_names()) {
@@ -103,7 +103,7 @@ TEST_F(Ranks, GiveTheBytesOfOneProcessWithEveryNamedRecipeInEveryFormat) {
   }
 }
 
-TEST_F(Ranks, AtTheSameTimeTheyGiveTheBytesOfOneProcess) {
+TEST_F(Ranks, ConcurrentRanksGiveTheBytesOfOneProcess) {
   for (int round = 0; round < 8; ++round) {
     std::vector<std::jthread> ranks;
     for (int rank = 0; rank < 4; ++rank)  // one of them without a shard
@@ -126,7 +126,7 @@ TEST_F(Ranks, OneThatIsRunAgainDoesNothingTwice) {
   EXPECT_EQ(files_of(out_), expected_);
 }
 
-TEST_F(Ranks, ASecondProcessOfTheSameNumberIsRefused) {
+TEST_F(Ranks, SecondProcessOfARankIsRefused) {
   quantize_checkpoint(rank_options(in_, out_, 0, 2));
   checkpoint::FileLock other;
   ASSERT_TRUE(other.take(out_ / "nvfp4.rank-1-of-2.lock"));
@@ -140,7 +140,7 @@ TEST_F(Ranks, ASecondProcessOfTheSameNumberIsRefused) {
   EXPECT_EQ(files_of(out_), expected_);
 }
 
-TEST_F(Ranks, ALockIsNotOfAFileThatWasRemoved) {
+TEST_F(Ranks, LockOfARemovedFileIsFree) {
   const fs::path path = dir_ / "lock";
   checkpoint::FileLock first, second;
   ASSERT_TRUE(first.take(path));
@@ -191,7 +191,7 @@ TEST(PartialTag, APartialFileIsOfOneProcess) {
   EXPECT_FALSE(fs::exists(plain));
 }
 
-TEST_F(Ranks, OtherOptionsOrAnotherNumberOfRanksAreRefused) {
+TEST_F(Ranks, OtherOptionsOrRankCountsAreRefused) {
   quantize_checkpoint(rank_options(in_, out_, 0, 3));
   const auto before = files_of(out_);
   auto other = rank_options(in_, out_, 1, 3);
@@ -205,7 +205,7 @@ TEST_F(Ranks, OtherOptionsOrAnotherNumberOfRanksAreRefused) {
   EXPECT_EQ(files_of(out_), before);
 }
 
-TEST_F(Ranks, AFolderOfSomethingElseIsRefusedAndLeftAsItWas) {
+TEST_F(Ranks, FolderOfSomethingElseIsRefused) {
   fs::create_directory(out_);
   write_text(out_ / "notes.txt", "mine");
   expect_error<IoError>([&] { quantize_checkpoint(rank_options(in_, out_, 0, 2)); },

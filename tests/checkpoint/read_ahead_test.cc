@@ -119,7 +119,7 @@ class ReadAheadTest : public testing::Test {
   std::vector<bool> done_ = {false, true, false};
 };
 
-TEST_F(ReadAheadTest, AsksForAllInOrderButNotTooEarly) {
+TEST_F(ReadAheadTest, ReadsInOrderWithinItsLimit) {
   const std::uint64_t before = infos_[0].bytes + infos_[1].bytes;
   {
     ReadAhead ahead(plan_, done_);

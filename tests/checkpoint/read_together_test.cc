@@ -25,7 +25,7 @@ TEST(ReadTogether, DoesEachOnceAndSeveralAtATime) {
   EXPECT_LE(most, static_cast<int>(kReadsTogether));
 }
 
-TEST(ReadTogether, ThrowsWhatTheFirstThrewOnceAllHaveEnded) {
+TEST(ReadTogether, ThrowsTheFirstErrorAfterAllEnd) {
   std::atomic<int> ended{0};
   try {
     read_together(50, [&](std::size_t i) {

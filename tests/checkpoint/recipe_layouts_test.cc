@@ -45,7 +45,7 @@ bool is_mlp_weight(const std::string& name) {
 
 /// Experts, shared experts and the dense MLP in NVFP4; attention, head, router and the layer of
 /// multi-token prediction plain; keys and values cached in BF16.
-TEST(RecipeLayouts, OfMlpIsThatOfDeepSeekR1) {
+TEST(RecipeLayouts, MlpIsThatOfDeepSeekR1) {
   const TempDir dir;
   write_deepseek_r1(dir / "in");
   auto options = quantize_options(dir / "in", dir / "out");
@@ -94,9 +94,7 @@ TEST(RecipeLayouts, OfMlpIsThatOfDeepSeekR1) {
       });
       EXPECT_EQ(excluded, !is_mlp_weight(name)) << name;
     }
-  VerifyOptions verify;
-  verify.path = dir / "out";
-  verify.source = dir / "in";
+  auto verify = verify_options(dir / "out", dir / "in");
   for (const char* loader : {"vllm", "sglang", "tensorrt-llm"}) {
     verify.loader = loader;
     EXPECT_FALSE(verify_checkpoint(verify).broken()) << loader;

@@ -16,9 +16,7 @@ std::vector<std::string> run(const std::string& who, const Model& model, bool fo
     return (compare_checkpoints(model.path, model.path), std::vector<std::string>());
   if (who == "open") return (Checkpoint{model.path}, std::vector<std::string>());
   if (who.starts_with("repair")) {
-    RepairOptions options;
-    options.input = model.path;
-    options.output = out;
+    auto options = repair_options(model.path, out);
     if (who == "repair-by-source") options.source = model.source;
     return repair_checkpoint(options).written.warnings;
   }
@@ -29,10 +27,7 @@ std::vector<std::string> run(const std::string& who, const Model& model, bool fo
     if (who == "copy") options.ignore = {"*"};
     return quantize_checkpoint(options).warnings;
   }
-  ConvertOptions options;
-  options.input = model.path;
-  options.output = out;
-  options.to = who;
+  auto options = convert_options(model.path, out, who);
   options.allow.broken_scales = force;
   options.dry_run = dry_run;
   return convert_checkpoint(options).warnings;
@@ -66,7 +61,7 @@ void expect_outcome(const table::Expected& expected, const std::string& who, con
     EXPECT_FALSE(fs::exists(model.dir / "out") || fs::exists(model.dir / "out.gguf"));
   }
   for (const std::string& text : expected.texts)
-    EXPECT_NE(message.find(text), std::string::npos) << text << '\n' << message;
+    EXPECT_THAT(message, HasSubstr(text)) << text << '\n' << message;
   fs::remove_all(model.dir / "out");
   fs::remove_all(model.dir / "out.gguf");
 }

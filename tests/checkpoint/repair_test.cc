@@ -93,7 +93,7 @@ TEST_P(Repair, GivesFusedPartnersTheLargestGlobalScale) {
   EXPECT_TRUE(same_as_good());
 }
 
-TEST_P(Repair, RoundsBlockScalesWhereTheRatioIsNoPowerOfTwoAndSaysWhatThatLost) {
+TEST_P(Repair, RoundedBlockScalesReportTheirLoss) {
   plant([&](LoadedFolder& f) {
     f.set_scalar(global(kQ), f.scalar(global(kQ)) * (modelopt() ? 1.7f : 1 / 1.7f));
   });
@@ -129,9 +129,7 @@ TEST_P(Repair, ResumeOfAnotherRepairIsRefused) {
   });
   repair();
   const auto before = files_of(out());
-  RepairOptions options;
-  options.input = bad();
-  options.output = out();
+  auto options = repair_options(bad(), out());
   options.resume = true;
   repair_checkpoint(options);  // the same: nothing is left to do
   options.source = source();   // partners would be quantized again
@@ -194,9 +192,7 @@ TEST_P(Repair, QuantizesAgainWhatIsLost) {
     f.set_scalar(global("model.layers.0.mlp.down_proj"), std::nanf(""));
     f.at("model.layers.0.self_attn.o_proj.weight_scale").bytes[5] = std::byte{0x7F};
   });
-  RepairOptions options;
-  options.input = bad();
-  options.output = out();
+  auto options = repair_options(bad(), out());
   expect_error<UnsupportedError>([&] { repair_checkpoint(options); },
                                  {"cannot be repaired", "--source"});
   EXPECT_FALSE(fs::exists(out()));
@@ -219,7 +215,7 @@ TEST_P(Repair, WritesIndexAndConfigsAnew) {
   EXPECT_EQ(LoadedFolder(out()).hf_quant, LoadedFolder(good()).hf_quant);
 }
 
-TEST_P(Repair, LeavesOutScalesOfPlainWeightsAndRefusesLostCodes) {
+TEST_P(Repair, LeftoverScalesGoLostCodesAreRefused) {
   plant([&](LoadedFolder& f) {
     auto& shard = f.shard_of("lm_head.weight");
     shard.push_back(f.at(kQ + ".weight_scale"));
@@ -228,9 +224,7 @@ TEST_P(Repair, LeavesOutScalesOfPlainWeightsAndRefusesLostCodes) {
   repair();
   EXPECT_TRUE(same_as_good());
   plant([&](LoadedFolder& f) { f.remove(codes(kQ)); });
-  RepairOptions options;
-  options.input = bad();
-  options.output = dir_ / "none";
+  auto options = repair_options(bad(), dir_ / "none");
   expect_error<UnsupportedError>([&] { repair_checkpoint(options); }, {kQ, "codes are lost"});
   write_tiny_llama(dir_ / "plain");
   options.input = dir_ / "plain";
@@ -252,10 +246,7 @@ TEST_P(RepairOfAFault, IsCheckedByVerifyAndCompare) {
   const std::vector<Finding> found = verify_checkpoint(bed.options).findings;
   EXPECT_GT(std::ranges::count(found, GetParam(), &Finding::code), 0);
 
-  RepairOptions options;
-  options.input = bed.output;
-  options.output = dir / "out";
-  options.source = bed.options.source;
+  auto options = repair_options(bed.output, dir / "out", bed.options.source);
   if (GetParam().starts_with("fused-globals"))
     options.source = bed.source;        // else it keeps what it finds
   if (GetParam().ends_with("-config"))  // as the fix says
@@ -264,9 +255,7 @@ TEST_P(RepairOfAFault, IsCheckedByVerifyAndCompare) {
   options.scales_swizzled = GetParam() == "scales-look-swizzled";
   EXPECT_FALSE(repair_checkpoint(options).after.broken());
 
-  VerifyOptions verify;
-  verify.path = dir / "out";
-  verify.source = bed.source;
+  auto verify = verify_options(dir / "out", bed.source);
   for (const Finding& f : verify_checkpoint(verify).findings)
     EXPECT_EQ(f.severity, Severity::note) << f.code << ": " << f.text;
   const CompareReport good = compare_checkpoints(bed.source, dir / "good");
@@ -283,9 +272,7 @@ TEST(Repair, AnUnreadableHfQuantConfigIsWrittenAnew) {
   quantize_checkpoint(quantize_options(dir / "source", dir / "bad"));
   const std::string good = read_text(dir / "bad" / "hf_quant_config.json");
   write_text(dir / "bad" / "hf_quant_config.json", "{");
-  RepairOptions options;
-  options.input = dir / "bad";
-  options.output = dir / "out";
+  auto options = repair_options(dir / "bad", dir / "out");
   repair_checkpoint(options);
   EXPECT_EQ(read_text(dir / "out" / "hf_quant_config.json"), good);
 }

@@ -10,7 +10,7 @@ namespace nvfp4::room_test {
 
 namespace fs = std::filesystem;
 
-TEST(Room, IsNotJudgedByWhatAFileSystemDoesNotKnow) {
+TEST(Room, UnknownRoomIsNoError) {
   constexpr std::uintmax_t kUnknown = static_cast<std::uintmax_t>(-1), kLarge = 1'000'000;
   const auto lack = [](std::uintmax_t capacity, std::uintmax_t free, std::uint64_t bytes,
                        std::uint64_t freed = 0) {
@@ -26,8 +26,8 @@ TEST(Room, IsNotJudgedByWhatAFileSystemDoesNotKnow) {
   EXPECT_EQ(lack(1000, 2000, 3000), "");
   EXPECT_EQ(lack(kUnknown, kUnknown, 1000), "");
   EXPECT_EQ(lack(std::uintmax_t{1} << 62, 1000, 2000), "");
-  EXPECT_NE(lack(24'000'000'000, 1'500'000'000, 2'000'000'000).find("2.00 GB, 1.50 GB are free"),
-            std::string::npos);
+  EXPECT_THAT(lack(24'000'000'000, 1'500'000'000, 2'000'000'000),
+              HasSubstr("2.00 GB, 1.50 GB are free"));
 }
 
 /// A model of one matrix, all holes, four times as large as the disk.

@@ -32,7 +32,7 @@ TEST(SafetensorsIndex, ReadsATotalSizeWrittenAsAFloat) {
   EXPECT_EQ(size("18446744073709551615"), 18446744073709551615u);
 }
 
-TEST(SafetensorsIndex, RefusesATotalSizeThatIsNoNonNegativeInteger) {
+TEST(SafetensorsIndex, RefusesAnInvalidTotalSize) {
   for (const char* size :
        {"-1", "1.5", "-0.5", "1e20", "18446744073709551616", "\"1\"", "null", "true", "[1]", "{}"})
     expect_refused(fmt::format(R"({{"metadata":{{"total_size":{}}},"weight_map":{{}}}})", size),
@@ -109,7 +109,7 @@ TEST(SafetensorsIndex, ReadsBackWhatItWrote) {
   EXPECT_THROW(parse_index(index_json({}), "i"), FormatError);
 }
 
-TEST(SafetensorsIndex, RefusesToWriteNamesThatAreNotUtf8) {
+TEST(SafetensorsIndex, RefusesToWriteInvalidUtf8) {
   Index index;
   index.weight_map = {{"\xff", "a"}};
   EXPECT_THROW(index_json(index), ValueError);

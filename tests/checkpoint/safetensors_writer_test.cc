@@ -138,7 +138,7 @@ TEST_F(SafetensorsWriter, RemovesThePartialFileWithoutCommit) {
   EXPECT_TRUE(fs::is_empty(dir_.path()));
 }
 
-TEST_F(SafetensorsWriter, ReplacesAStalePartialFileAndNeverWritesThroughALink) {
+TEST_F(SafetensorsWriter, ReplacesStalePartialFilesAndLinks) {
   write_text(dir_ / "precious", "keep me");
   fs::create_symlink("precious", partial());
   Writer writer(path_, {});
@@ -336,7 +336,7 @@ class SmallDisk {
   int error_ = 0;
 };
 
-TEST_F(SafetensorsWriter, SaysThatTheDiskIsFullBeforeAnyWork) {
+TEST_F(SafetensorsWriter, FullDiskIsAnErrorBeforeAnyWork) {
   const fs::path folder = dir_ / "disk";
   const SmallDisk disk(folder);
   if (!disk.mounted()) GTEST_SKIP() << disk.reason();

@@ -30,8 +30,9 @@ SampleOptions options(const fs::path& output, const std::string& arch = "llama")
   return o;
 }
 
-TEST(Sample, GivesTheSameBytesForAnyThreadsAndShards) {
-  const TempDir dir;
+struct Sample : FolderTest {};
+
+TEST_F(Sample, ThreadsAndShardsChangeNoBytes) {
   SampleOptions o = options(dir / "one");
   o.scale = 1.0 / 32;
   set_threads(1);
@@ -53,7 +54,7 @@ TEST(Sample, GivesTheSameBytesForAnyThreadsAndShards) {
             one.at("model.layers.1.mlp.up_proj.weight"));
 }
 
-TEST(Sample, FillsAnyRowsAsItFillsAll) {
+TEST_F(Sample, FillsAnyRowsAsItFillsAll) {
   constexpr std::size_t kCols = 33, kRows = 8;
   const checkpoint::SampleWeights weights(7, "w", kCols, 0.02);
   std::vector<std::uint16_t> all(kRows * kCols), part(3 * kCols);
@@ -63,8 +64,7 @@ TEST(Sample, FillsAnyRowsAsItFillsAll) {
   EXPECT_FALSE(std::equal(part.begin(), part.end(), all.begin()));
 }
 
-TEST(Sample, WritesAnExactIndexAndConfig) {
-  const TempDir dir;
+TEST_F(Sample, WritesAnExactIndexAndConfig) {
   SampleOptions o = options(dir / "m");
   o.shards = 4;
   o.layers = 1;
@@ -111,7 +111,7 @@ double parameters_of(const checkpoint::SampleModel& model) {
   return sum;
 }
 
-TEST(Sample, HasTheNamesAndShapesOfLlama8B) {
+TEST_F(Sample, LlamaHasTheNamesOf8B) {
   const auto model = checkpoint::sample_model("llama", 32, 1);
   EXPECT_EQ(parameters_of(model), 8030261248.0) << "meta-llama/Llama-3.1-8B";
   const auto shapes = shapes_of(model);
@@ -122,7 +122,7 @@ TEST(Sample, HasTheNamesAndShapesOfLlama8B) {
   EXPECT_EQ(model.config.at("bos_token_id"), 128000);
 }
 
-TEST(Sample, HasTheNamesAndShapesOfDeepSeekV3) {
+TEST_F(Sample, DeepSeekHasTheNamesOfV3) {
   const auto model = checkpoint::sample_model("deepseek-v3", 61, 1);
   // 671 B, and the multi-token prediction layer with its own embedding and head.
   EXPECT_NEAR(parameters_of(model), 684.49e9, 0.01e9);
@@ -138,7 +138,7 @@ TEST(Sample, HasTheNamesAndShapesOfDeepSeekV3) {
   EXPECT_EQ(model.config.at("first_k_dense_replace"), 3);
 }
 
-TEST(Sample, KeepsMixtureOfExpertsInASmallDeepSeek) {
+TEST_F(Sample, SmallDeepSeekHasExperts) {
   const auto model = checkpoint::sample_model("deepseek-v3", 2, 1.0 / 64);
   const auto shapes = shapes_of(model);
   EXPECT_TRUE(shapes.contains("model.layers.0.mlp.gate_proj.weight"));
@@ -147,8 +147,7 @@ TEST(Sample, KeepsMixtureOfExpertsInASmallDeepSeek) {
   for (const auto& [name, shape] : shapes) EXPECT_EQ(shape.back() % 32, 0) << name;
 }
 
-TEST(Sample, HasHeavyTailedWeightsAndNormsNearOne) {
-  const TempDir dir;
+TEST_F(Sample, HasHeavyTailedWeightsAndNormsNearOne) {
   SampleOptions o = options(dir / "m", "deepseek-v3");
   sample_checkpoint(o);
   const auto file = safetensors::File::open(dir / "m" / "model.safetensors");
@@ -174,8 +173,7 @@ TEST(Sample, HasHeavyTailedWeightsAndNormsNearOne) {
             safetensors::DType::f32);
 }
 
-TEST(Sample, RefusesAFolderThatHoldsAnythingAndOverwritesOnRequest) {
-  const TempDir dir;
+TEST_F(Sample, NeedsOverwriteForAFilledFolder) {
   SampleOptions o = options(dir.path());
   o.shards = 9;
   sample_checkpoint(o);
@@ -190,8 +188,7 @@ TEST(Sample, RefusesAFolderThatHoldsAnythingAndOverwritesOnRequest) {
   EXPECT_EQ(tensors_of(dir.path()).size(), 21u);
 }
 
-TEST(Sample, LargerThanTheDisk_IsAnError) {
-  const TempDir dir;
+TEST_F(Sample, LargerThanTheDisk_IsAnError) {
   SampleOptions o = options(dir / "m");
   o.arch = "llama";
   o.layers = 1000;
@@ -201,8 +198,7 @@ TEST(Sample, LargerThanTheDisk_IsAnError) {
   EXPECT_FALSE(fs::exists(dir / "m"));
 }
 
-TEST(Sample, NamesTheArgumentThatIsWrong) {
-  const TempDir dir;
+TEST_F(Sample, NamesTheArgumentThatIsWrong) {
   const auto rejects = [&](auto change, std::initializer_list<std::string_view> parts) {
     SampleOptions o = options(dir / "m");
     change(o);
@@ -217,8 +213,7 @@ TEST(Sample, NamesTheArgumentThatIsWrong) {
   rejects([](auto& o) { o.shards = -1; }, {"shards", "-1"});
 }
 
-TEST(Sample, ReportsProgressUpToTheEnd) {
-  const TempDir dir;
+TEST_F(Sample, ReportsProgressUpToTheEnd) {
   SampleOptions o = options(dir / "m");
   Progress last;
   o.progress = [&](const Progress& p) {

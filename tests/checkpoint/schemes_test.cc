@@ -88,7 +88,7 @@ TEST(CompressedTensors, ConfigIsTheOneOfTheFormat) {
   EXPECT_EQ(kCompressedTensors.hf_quant_config, nullptr);
 }
 
-TEST(Excludes, LinearModulesByNameKeptExpertsByLayerOthersByGlob) {
+TEST(Excludes, ModulesByNameExpertsByLayer) {
   const std::vector<KeptModule> kept = {{"m.0.mlp.gate", true},
                                         {"m.0.mlp.experts.0.w1", true},
                                         {"m.0.mlp.experts.1.w1", true},
@@ -103,7 +103,7 @@ TEST(Excludes, LinearModulesByNameKeptExpertsByLayerOthersByGlob) {
             Json::parse(R"(["lm_head", "m.0.mlp.gate", "re:^m\\.0\\.mlp\\.experts\\..*"])"));
 }
 
-TEST(Excludes, StacksUnderOtherNamesAreAlsoNamedAsLoadersNameTheExperts) {
+TEST(Excludes, StacksAreAlsoNamedAsByLoaders) {
   const std::vector<KeptModule> kept = {{"m.0.block_sparse_moe.input_linear", true},
                                         {"m.0.block_sparse_moe.output_linear", true},
                                         {"m.1.moe.up_proj", true},
@@ -120,21 +120,21 @@ TEST(Excludes, StacksUnderOtherNamesAreAlsoNamedAsLoadersNameTheExperts) {
             Json::parse(R"(["lm_head", "m.1.moe.up_proj"])"));
 }
 
-TEST(Excludes, SomeExpertsOfALayerAreNamedOneByOne) {
+TEST(Excludes, SomeExpertsAreNamedOneByOne) {
   const std::vector<KeptModule> kept = {{"m.experts.0.w1", true}};
   const std::vector<std::string> quantized = {"m.experts.1.w1", "lm_head"};
   EXPECT_EQ(kModelOpt.quantization_config({Scheme::nvfp4, kept, quantized})["ignore"],
             Json::parse(R"(["m.experts.0.w1"])"));
 }
 
-TEST(Excludes, AQuantizedHeadIsNotExcludedByItsLastName) {
+TEST(Excludes, QuantizedHeadIsNotExcluded) {
   const std::vector<std::string> quantized = {"language_model.lm_head"};
   const ConfigFacts facts = {Scheme::nvfp4, {}, quantized};
   EXPECT_EQ(kModelOpt.quantization_config(facts)["ignore"], Json::array());
   EXPECT_EQ(kCompressedTensors.quantization_config(facts)["ignore"], Json::array());
 }
 
-TEST(Excludes, APredictionHeadIsAlsoNamedByItsPrefixInLoaders) {
+TEST(Excludes, PredictionHeadIsAlsoNamedByLoadersPrefix) {
   const std::vector<KeptModule> kept = {{"model.layers.61.shared_head.head", true}};
   const std::vector<std::string> quantized = {"model.layers.61.mlp.down_proj"};
   EXPECT_EQ(

@@ -165,7 +165,7 @@ TEST(Select, AModelThatBearsATowersName) {
   check({{query.name, query.shape, false, "vision"}}, "llava");
 }
 
-TEST(Select, Conv1dIsKeptInEveryModelThatHasIt) {
+TEST(Select, Conv1dIsExcludedInEveryModel) {
   for (const char* type :
        {"gpt2", "decision_transformer", "imagegpt", "clvp", "vision-encoder-decoder"})
     check({{"h.0.attn.c_proj.weight", {768, 768}, false, "convolution"}}, type);
@@ -256,10 +256,10 @@ TEST(Select, HybridsAndDiffusion) {
 TEST(Select, DtypesAndDepthsThatCannotBeQuantized) {
   const auto f8 = classify(tensor("a.q_proj.weight", {64, 64}, safetensors::DType::f8_e4m3));
   EXPECT_FALSE(f8.quantize);
-  EXPECT_NE(f8.reason.find("F8_E4M3"), std::string::npos);
+  EXPECT_THAT(f8.reason, HasSubstr("F8_E4M3"));
   const auto odd = classify(tensor("a.q_proj.weight", {64, 72}));
   EXPECT_FALSE(odd.quantize);
-  EXPECT_NE(odd.reason.find("72"), std::string::npos);
+  EXPECT_THAT(odd.reason, HasSubstr("72"));
   EXPECT_TRUE(classify(tensor("a.q_proj.weight", {64, 64}, safetensors::DType::f16)).quantize);
   EXPECT_TRUE(classify(tensor("a.q_proj.weight", {64, 64}, safetensors::DType::f32)).quantize);
   EXPECT_FALSE(classify(tensor("a.q_proj.weight", {0, 64})).quantize);
@@ -275,7 +275,7 @@ TEST(Select, IgnoreWinsOverIncludeWinsOverTheDefaults) {
   EXPECT_TRUE(selector.select(tensor("a.q_proj.weight", {64, 64})).quantize);
 }
 
-TEST(Select, IncludeOfWhatCannotBeQuantizedIsAnErrorIfExactAndPassedOverIfAGlob) {
+TEST(Select, IncludingTheUnquantizableByNameIsAnError) {
   Selector exact({}, {"model.norm"}, "");
   expect_error<ValueError>([&] { exact.select(tensor("model.norm.weight", {64})); },
                            {"--include model.norm", "1-D"});
@@ -284,7 +284,7 @@ TEST(Select, IncludeOfWhatCannotBeQuantizedIsAnErrorIfExactAndPassedOverIfAGlob)
   EXPECT_TRUE(glob.select(tensor("model.embed_tokens.weight", {64, 64})).quantize);
 }
 
-TEST(Select, IncludedModulesThatLoadersDoNotExpectAreWarnedAbout) {
+TEST(Select, UnexpectedIncludedModulesAreWarnedAbout) {
   Selector selector({}, {"a.*", "lm_head", "*.q_proj"}, "");
   selector.select(tensor("a.mlp.gate.weight", {8, 64}));
   selector.select(tensor("a.embed_tokens.weight", {64, 64}));
@@ -302,8 +302,8 @@ TEST(Select, PatternsWithoutEffectAreNamed) {
   selector.select(tensor("a.q_proj.weight", {64, 64}));
   const auto warnings = selector.warnings();
   ASSERT_EQ(warnings.size(), 2u);
-  EXPECT_NE(warnings[0].find("nothing.*"), std::string::npos);
-  EXPECT_NE(warnings[1].find("neither"), std::string::npos);
+  EXPECT_THAT(warnings[0], HasSubstr("nothing.*"));
+  EXPECT_THAT(warnings[1], HasSubstr("neither"));
 }
 
 }  // namespace nvfp4::checkpoint::select_test

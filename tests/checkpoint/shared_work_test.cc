@@ -90,8 +90,7 @@ TEST(SharedVerify, RanksFindWhatOneProcessFinds) {
     if (table::Expected(row.column(3)).words.at(0) != row.name) continue;
     SCOPED_TRACE(row.name);
     const table::Model model(row.column(0), row.column(1));
-    VerifyOptions options;
-    options.path = model.path;
+    auto options = verify_options(model.path);
     if (row.column(2) == "source") options.source = model.source;
     options.loader = table::Expected(row.column(2)).value("loader").value_or("");
     const std::string whole = to_json(verify_checkpoint(options));

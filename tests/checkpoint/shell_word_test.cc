@@ -8,7 +8,7 @@ TEST(ShellWord, IsBareWhereAShellReadsItSo) {
   EXPECT_EQ(shell_word("model-nvfp4/a_b.c@1%+=:,2"), "model-nvfp4/a_b.c@1%+=:,2");
 }
 
-TEST(ShellWord, IsQuotedWhereAShellWouldReadSomethingElse) {
+TEST(ShellWord, IsQuotedWhereNeeded) {
   EXPECT_EQ(shell_word(""), "''");
   EXPECT_EQ(shell_word("my model"), "'my model'");
   EXPECT_EQ(shell_word("*.o_proj"), "'*.o_proj'");

@@ -9,9 +9,7 @@ namespace fs = std::filesystem;
 using safetensors::DType;
 
 RepairReport repair(const fs::path& input, const fs::path& output) {
-  RepairOptions options;
-  options.input = input;
-  options.output = output;
+  auto options = repair_options(input, output);
   return repair_checkpoint(options);
 }
 
@@ -30,7 +28,7 @@ class StackedNvfp4 : public testing::TestWithParam<StackForm> {
 INSTANTIATE_TEST_SUITE_P(Every, StackedNvfp4, testing::ValuesIn(kStackForms),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST_P(StackedNvfp4, IsConvertedToTheFilesOfTheSameExpertsOneByOne) {
+TEST_P(StackedNvfp4, ConversionEqualsThatOfSingleExperts) {
   for (const std::string to : {"modelopt", "compressed-tensors", "comfyui"}) {
     convert(stacked(), dir_ / ("a-" + to), to);
     convert(single(), dir_ / ("b-" + to), to);
@@ -118,8 +116,7 @@ TEST_P(StackedNvfp4, IsVerifiedAndRepaired) {
     LoadedFolder model(stacked());
     fault(model);
     model.write(dir_ / "bad");
-    VerifyOptions options;
-    options.path = dir_ / "bad";
+    auto options = verify_options(dir_ / "bad");
     std::set<std::string> codes;
     for (const Finding& f : verify_checkpoint(options).findings)
       if (!f.code.ends_with("-limit")) codes.insert(f.code);
@@ -139,9 +136,7 @@ TEST_P(StackedNvfp4, IsVerifiedAndRepaired) {
   EXPECT_EQ(found([&](auto& m) { m.set_scalar(stack + "_weight_scale_2", 1); }),
             Codes{"global-scale-sense"});
   EXPECT_EQ(found([&](auto& m) { scale(m) |= std::byte{0x80}; }), Codes{"scale-negative"});
-  RepairOptions options;
-  options.input = dir_ / "bad";
-  options.output = dir_ / "good";
+  auto options = repair_options(dir_ / "bad", dir_ / "good");
   for (const RepairChange& change : repair_checkpoint(options).changes)
     EXPECT_EQ(change.loss.value_or(0), 0) << change.text;
   EXPECT_EQ(findings_of(dir_ / "good"), "");
@@ -150,7 +145,7 @@ TEST_P(StackedNvfp4, IsVerifiedAndRepaired) {
 }
 
 /// Writers store 1 for an expert that is all zero; another may have lost its sense.
-TEST(StackedNvfp4, HasGlobalScalesThatAreJudgedOneByOne) {
+TEST(StackedNvfp4, GlobalScalesAreJudgedOneByOne) {
   for (const StackForm& form : {kStackForms[3], kStackForms[5]}) {
     const TempDir dir;
     const StackedExperts model(form);
@@ -170,7 +165,7 @@ TEST(StackedNvfp4, HasGlobalScalesThatAreJudgedOneByOne) {
     const float own = model.form.each ? 2 * 0.0303f : 0.0303f;
     set(bad, 1, 1 / own);
     bad.write(dir / "bad");
-    EXPECT_NE(findings_of(dir / "bad").find("global-scale-sense"), std::string::npos);
+    EXPECT_THAT(findings_of(dir / "bad"), HasSubstr("global-scale-sense"));
     repair(dir / "bad", dir / "good");
     EXPECT_EQ(findings_of(dir / "good"), "");
     const CompareReport same = compare_checkpoints(dir / "single", dir / "good");
@@ -178,7 +173,7 @@ TEST(StackedNvfp4, HasGlobalScalesThatAreJudgedOneByOne) {
   }
 }
 
-TEST(StackedNvfp4, WhosePartnersDifferInAnExpertIsTakenApartFirst) {
+TEST(StackedNvfp4, DifferingPartnersAreConvertedFirst) {
   const TempDir dir;
   StackedExperts model(kStackForms[3]);
   for (TestTensor& t : model.stacks) {  // a stack of gates, and the same again for up
@@ -200,10 +195,8 @@ TEST(StackedNvfp4, WhosePartnersDifferInAnExpertIsTakenApartFirst) {
   std::memcpy(late.at(StackedExperts::kPrefix + "up_proj_weight_scale_2").bytes.data() + 8, &other,
               4);
   late.write(dir / "late");
-  EXPECT_NE(findings_of(dir / "late").find("fused-globals"), std::string::npos);
-  RepairOptions options;
-  options.input = dir / "late";
-  options.output = dir / "out";
+  EXPECT_THAT(findings_of(dir / "late"), HasSubstr("fused-globals"));
+  auto options = repair_options(dir / "late", dir / "out");
   expect_error<UnsupportedError>([&] { repair_checkpoint(options); },
                                  {"fused-globals", "up_proj", "nvfp4 convert"});
   EXPECT_FALSE(fs::exists(dir / "out"));
@@ -213,7 +206,7 @@ TEST(StackedNvfp4, WhosePartnersDifferInAnExpertIsTakenApartFirst) {
   EXPECT_EQ(findings_of(dir / "out"), "");
 }
 
-TEST(StackedNvfp4, ScalesLeftBesideAPlainStackAreLeftOut) {
+TEST(StackedNvfp4, ScalesBesideAPlainStackAreOmitted) {
   const TempDir dir;
   StackedExperts(kStackForms[0]).write(dir / "a", dir / "single");
   LoadedFolder left(dir / "a");
@@ -230,7 +223,7 @@ TEST(StackedNvfp4, ScalesLeftBesideAPlainStackAreLeftOut) {
   left.at(stack) = random_tensor(stack, {3, 96, 64});
   left.at(other) = random_tensor(other, {3, 64, 192});
   left.write(dir / "left");
-  EXPECT_NE(findings_of(dir / "left").find("orphan-scale"), std::string::npos);
+  EXPECT_THAT(findings_of(dir / "left"), HasSubstr("orphan-scale"));
   repair(dir / "left", dir / "out");
   EXPECT_FALSE(LoadedModel(dir / "out").has(stack + "_weight_scale"));
   EXPECT_TRUE(LoadedModel(dir / "out").has(stack));
@@ -316,7 +309,7 @@ TEST(StackedNvfp4, OfEightBitsIsNotTakenForPlain) {
   write_model(dir / "a", {model.stacks}, model.config());
   expect_error<UnsupportedError>([&] { convert(dir / "a", dir / "out", "bf16"); },
                                  {"gate_up_proj", "seems to be quantized"});
-  EXPECT_NE(findings_of(dir / "a").find("unknown-form"), std::string::npos);
+  EXPECT_THAT(findings_of(dir / "a"), HasSubstr("unknown-form"));
 }
 
 }  // namespace nvfp4::stacked_experts_test

@@ -46,7 +46,7 @@ TEST(TextFiles, HolesOfACarriedFileStayHoles) {
   EXPECT_EQ(read_text(to), "");
 }
 
-TEST(TextFiles, AFileThatIsGoneIsAnErrorThatNamesIt) {
+TEST(TextFiles, MissingFileIsNamed) {
   const TempDir dir;
   for (const std::size_t count : {1u, 1000u})
     expect_error<IoError>([&] { sync_files(dir.path(), std::vector<fs::path>(count, "gone.txt")); },

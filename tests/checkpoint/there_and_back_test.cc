@@ -90,8 +90,9 @@ void expect_the_same(const TempDir& dir, const std::string& from, const std::str
   expect_same_files(model_files(b), model_files(d));
 }
 
-TEST(ThereAndBack, IsTheSameFilesOfAModelOfOneShard) {
-  const TempDir dir;
+struct ThereAndBack : FolderTest {};
+
+TEST_F(ThereAndBack, OneShardGivesTheSameFiles) {
   write_mixed(dir / "source", {{"format", "mlx"}, {"made by", "na\xC3\xAFve \"quotes\""}});
   const std::string forms[] = {"modelopt", "compressed-tensors", "comfyui", "gguf"};
   for (const std::string& from : forms)
@@ -104,8 +105,7 @@ TEST(ThereAndBack, IsTheSameFilesOfAModelOfOneShard) {
       }
 }
 
-TEST(ThereAndBack, IsTheSameFilesOfAModelInShards) {
-  const TempDir dir;
+TEST_F(ThereAndBack, SeveralShardsGiveTheSameFiles) {
   write_tiny_llama(dir / "source");
   const std::string forms[] = {"modelopt", "compressed-tensors"};
   for (const std::string& from : forms)
@@ -115,8 +115,7 @@ TEST(ThereAndBack, IsTheSameFilesOfAModelInShards) {
 }
 
 /// FP8 beside NVFP4, and what says that the cache is FP8.
-TEST(ThereAndBack, IsTheSameFilesOfMixedPrecision) {
-  const TempDir dir;
+TEST_F(ThereAndBack, MixedPrecisionGivesTheSameFiles) {
   gguf::write_qwen3_moe(dir / "source");
   quantize_checkpoint(quantize_options(dir / "source", dir / "q"));
   LoadedFolder model(dir / "q");
@@ -140,8 +139,7 @@ TEST(ThereAndBack, IsTheSameFilesOfMixedPrecision) {
 }
 
 /// Whatever somebody else wrote there.
-TEST(ThereAndBack, MetadataInAGgufFileIsWhatIsTextInIt) {
-  const TempDir dir;
+TEST_F(ThereAndBack, GgufMetadataIsItsText) {
   gguf::write_llama(dir / "source");
   quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
   convert(dir / "a", dir / "m.gguf", "gguf");
@@ -175,8 +173,7 @@ TEST(ThereAndBack, MetadataInAGgufFileIsWhatIsTextInIt) {
 }
 
 /// As safetensors' own writer orders them.
-TEST(ThereAndBack, LeavesTensorsInTheOrderOfWidthAndName) {
-  const TempDir dir;
+TEST_F(ThereAndBack, TensorsAreOrderedByWidthAndName) {
   write_mixed(dir / "source", {});
   quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
   const auto file = safetensors::File::open(dir / "a" / "model.safetensors");

@@ -93,7 +93,7 @@ TEST_F(VerifyNames, WhatIsWrittenHereHoldsUnderBothNames) {
   EXPECT_TRUE(ours.findings.empty()) << text_of(ours);
 }
 
-TEST_F(VerifyNames, AListOfTheCheckpointsNamesDoesNotHoldInTransformers) {
+TEST_F(VerifyNames, CheckpointNamesDoNotHoldInTransformers) {
   write("qwen2_5_vl", kQwen);
   lists({"visual.blocks.0.attn.qkv", "visual.merger.proj", "model.layers.0.self_attn.q_proj",
          "lm_head"});
@@ -101,8 +101,8 @@ TEST_F(VerifyNames, AListOfTheCheckpointsNamesDoesNotHoldInTransformers) {
   EXPECT_TRUE(one.broken());
   EXPECT_EQ(one.loaders.at(0).verdict, Verdict::misreads);
   EXPECT_EQ(codes_of(one), std::set<std::string>{"names-differ"}) << text_of(one);
-  EXPECT_NE(found().find(" and 2 more are not quantized"), std::string::npos) << found();
-  EXPECT_NE(found().find("'re:(.*\\.)?visual\\..*'"), std::string::npos) << found();
+  EXPECT_THAT(found(), HasSubstr(" and 2 more are not quantized"));
+  EXPECT_THAT(found(), HasSubstr("'re:(.*\\.)?visual\\..*'"));
   EXPECT_FALSE(report("vllm").broken());
   EXPECT_FALSE(report("").broken());
 }
@@ -125,24 +125,22 @@ TEST_F(VerifyNames, TheEntriesThatAFindingNamesCureIt) {
   EXPECT_FALSE(report("transformers").broken()) << text_of(report("transformers"));
 }
 
-TEST_F(VerifyNames, WhatNoExpressionHoldsIsListedUnderBothNames) {
+TEST_F(VerifyNames, NamesWithoutExpressionAreListedTwice) {
   write("fuyu", {"language_model.model.layers.0.mlp.dense_h_to_4h", "vision_embed_tokens",
                  "language_model.lm_head"});
   EXPECT_EQ(found(), "") << "written here";
   lists({"vision_embed_tokens", "lm_head"});
-  EXPECT_NE(found().find("'model.vision_embed_tokens' would be"), std::string::npos) << found();
+  EXPECT_THAT(found(), HasSubstr("'model.vision_embed_tokens' would be"));
 }
 
-TEST_F(VerifyNames, AMatrixThatIsStoredWithoutWeightMayBeALayer) {
+TEST_F(VerifyNames, MatrixWithoutWeightSuffixMayBeALayer) {
   const std::string up = "model.llm.layers.0.mlp.up_proj",
                     bare = "model.llm.layers.0.attn.k_sconv.weight_proj";
   write("inkling2_text", {up}, bare);
   EXPECT_EQ(found(), "") << "written here";
   EXPECT_TRUE(report("transformers").findings.empty()) << text_of(report("transformers"));
   lists({"lm_head"});
-  EXPECT_NE(found().find("'model.layers.0.self_attn.k_sconv.weight_proj' would be"),
-            std::string::npos)
-      << found();
+  EXPECT_THAT(found(), HasSubstr("'model.layers.0.self_attn.k_sconv.weight_proj' would be"));
   write("llama", {up}, bare);
   lists({"lm_head"});
   EXPECT_EQ(found(), "") << "no layer there, as far as is known";
@@ -151,8 +149,7 @@ TEST_F(VerifyNames, AMatrixThatIsStoredWithoutWeightMayBeALayer) {
 TEST_F(VerifyNames, EntriesMustBeWholeNames) {
   write("llama", {"model.layers.0.mlp.up_proj", "model.layers.0.self_attn.q_proj", "lm_head"});
   lists({"layers.0.self_attn.q_proj", "lm_head"});
-  EXPECT_NE(found().find("'model.layers.0.self_attn.q_proj' would be"), std::string::npos)
-      << found();
+  EXPECT_THAT(found(), HasSubstr("'model.layers.0.self_attn.q_proj' would be"));
   lists({"*.q_proj", "lm_head"});
   EXPECT_NE(found(), "");
   for (const char* entry : {"model.layers.0.self_attn.q_proj", "re:.*q_proj", "re:model.*attn"}) {
@@ -161,18 +158,16 @@ TEST_F(VerifyNames, EntriesMustBeWholeNames) {
   }
 }
 
-TEST_F(VerifyNames, QuantizedModulesMustBeTargetsUnderTheirNewNames) {
+TEST_F(VerifyNames, QuantizedModulesAreTargetsUnderNewNames) {
   write("qwen2_5_vl", kQwen);
   const Json ignore = {"re:.*visual.*", "re:.*self_attn.*", "lm_head"};
   lists(ignore, {"re:model\\.layers\\..*mlp.*"});
-  EXPECT_NE(found().find("no target in config.json is its name in transformers 5, "
-                         "model.language_model.layers.0.mlp.up_proj"),
-            std::string::npos)
-      << found();
+  EXPECT_THAT(found(), HasSubstr("no target in config.json is its name in transformers 5, "
+                                 "model.language_model.layers.0.mlp.up_proj"));
   lists(ignore, {"re:.*mlp.*"});
   EXPECT_EQ(found(), "");
   lists({"re:.*visual.*", "re:.*self_attn.*", "lm_head", "re:model.language_model.*up_proj"});
-  EXPECT_NE(found().find("'ignore' has its name"), std::string::npos) << found();
+  EXPECT_THAT(found(), HasSubstr("'ignore' has its name"));
 }
 
 TEST_F(VerifyNames, RoutersNeedNoEntry) {
@@ -190,7 +185,7 @@ TEST_F(VerifyNames, ATiedHeadIsALinearLayerToo) {
   with_class("BertForMaskedLM");
   EXPECT_EQ(found(), "") << "written here";
   lists({"lm_head"});
-  EXPECT_NE(found().find("'cls.predictions.decoder' would be"), std::string::npos) << found();
+  EXPECT_THAT(found(), HasSubstr("'cls.predictions.decoder' would be"));
   EXPECT_EQ(report("transformers").loaders.at(0).verdict, Verdict::refuses);
   with_class("BertModel");
   EXPECT_EQ(found(), "");
@@ -202,10 +197,10 @@ TEST_F(VerifyNames, SoIsThatOfALanguageModelWithin) {
       [&](LoadedFolder& f) { f.config["architectures"] = {"Blip2ForConditionalGeneration"}; });
   EXPECT_EQ(found(), "") << "written here";
   lists({"lm_head"});
-  EXPECT_NE(found().find("'language_model.lm_head' would be"), std::string::npos) << found();
+  EXPECT_THAT(found(), HasSubstr("'language_model.lm_head' would be"));
 }
 
-TEST_F(VerifyNames, SoIsATiedHeadOfTheUsualName) {
+TEST_F(VerifyNames, TiedHeadOfTheUsualNameToo) {
   write("llama", {"model.layers.0.mlp.up_proj", "model.embed_tokens"});
   bed_.edit([&](LoadedFolder& f) {
     f.config["architectures"] = {"LlamaForCausalLM"};
@@ -213,7 +208,7 @@ TEST_F(VerifyNames, SoIsATiedHeadOfTheUsualName) {
   });
   EXPECT_EQ(found(), "") << "written here";
   lists(Json::array());
-  EXPECT_NE(found().find("'lm_head' would be"), std::string::npos) << found();
+  EXPECT_THAT(found(), HasSubstr("'lm_head' would be"));
   bed_.edit([&](LoadedFolder& f) { f.config["tie_word_embeddings"] = false; });
   EXPECT_EQ(found(), "");
 }

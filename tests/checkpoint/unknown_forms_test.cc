@@ -44,9 +44,7 @@ TEST(UnknownForm, IsNotComparedWithTheSource) {
   write_tiny_llama(dir / "source");
   quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
   const std::string q = "model.layers.0.self_attn.q_proj";
-  VerifyOptions verify;
-  verify.path = dir / "b";
-  verify.source = dir / "source";
+  auto verify = verify_options(dir / "b", dir / "source");
   for (const bool corrected : {false, true}) {
     LoadedFolder model(dir / "a");
     std::ranges::reverse(model.at(q + ".weight").bytes);

@@ -37,7 +37,7 @@ class VerifyLoaders : public testing::Test {
   Bed bed_{dir_ / "source", dir_ / "output", {}};
 };
 
-TEST_F(VerifyLoaders, EachHasAVerdictAndOnlyTheOneAskedForDecides) {
+TEST_F(VerifyLoaders, OnlyTheRequestedLoaderDecides) {
   quantize("modelopt");
   const VerifyReport all = report();
   EXPECT_EQ(verdicts_of(all), (Verdicts{{"vllm", reads},
@@ -59,7 +59,7 @@ TEST_F(VerifyLoaders, EachHasAVerdictAndOnlyTheOneAskedForDecides) {
   EXPECT_EQ(json.at("transformers").at("code"), "loader-format");
 }
 
-TEST_F(VerifyLoaders, AFaultIsJudgedByWhatEachDoesWithIt) {
+TEST_F(VerifyLoaders, FaultIsJudgedByEachLoader) {
   quantize("modelopt", Scheme::nvfp4);
   plants().at("fused-globals")(bed_);
   EXPECT_TRUE(report().broken());
@@ -76,14 +76,14 @@ TEST_F(VerifyLoaders, AFaultIsJudgedByWhatEachDoesWithIt) {
   EXPECT_FALSE(broken_for("vllm"));
 }
 
-TEST_F(VerifyLoaders, AFormatOfNoKnownLoaderIsNotBroken) {
+TEST_F(VerifyLoaders, FormatWithoutLoaderIsNotBroken) {
   quantize("comfyui");
   EXPECT_FALSE(report().broken()) << text_of(report());
   for (const std::string_view loader : known_loaders())
     EXPECT_TRUE(broken_for(std::string(loader))) << loader;
 }
 
-TEST_F(VerifyLoaders, WhatNoLoaderOfItsFormatReadsIsBroken) {
+TEST_F(VerifyLoaders, UnreadableByAllLoadersIsBroken) {
   VerifyReport report;
   report.loaders = {{"vllm", refuses, "loader-format", "", 1},
                     {"transformers", misreads, "experts-lose-global-scale", "", 1}};
@@ -170,7 +170,7 @@ TEST_F(VerifyLoaders, SoIsThatOfATowerForSound) {
   }
 }
 
-TEST_F(VerifyLoaders, WeightsThatTransformersTakesApartLoseTheirScaleOrStopIt) {
+TEST_F(VerifyLoaders, SplitWeightsLoseTheirScaleInTransformers) {
   struct Case {
     const char* type;
     const char* last;
@@ -207,7 +207,7 @@ TEST_F(VerifyLoaders, ExpertsOfLlama4BecomeLayersInTransformers) {
 }
 
 /// Loaded with transformers 5.23: tests/python/test_loader_verdicts.py.
-TEST_F(VerifyLoaders, WhatIsKeptIsLostWhereTransformersMergesOrSplits) {
+TEST_F(VerifyLoaders, ExcludedWeightsAreLostWhenMergedOrSplit) {
   struct Case {
     const char* type;
     const char* tensor;
@@ -254,7 +254,7 @@ TEST_F(VerifyLoaders, WhatIsKeptIsLostWhereTransformersMergesOrSplits) {
   }
 }
 
-TEST_F(VerifyLoaders, TablesOfTheVocabularyAreNoLinearLayersInTransformers) {
+TEST_F(VerifyLoaders, VocabularyTablesAreNoLinearLayers) {
   struct Case {
     const char* module;
     bool tied;

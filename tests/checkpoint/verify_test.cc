@@ -20,20 +20,12 @@ std::set<std::string> every_code() {
   return codes;
 }
 
-RepairOptions repair_options(const Model& model) {
-  RepairOptions options;
-  options.input = model.path;
-  options.output = model.dir / "repaired";
-  return options;
-}
-
 class VerifyTable : public testing::TestWithParam<Row> {};
 
 TEST_P(VerifyTable, FindsWhatTheRowNames) {
   const Model model(GetParam().column(0), GetParam().column(1));
   const table::Expected how(GetParam().column(2)), expected(GetParam().column(3));
-  VerifyOptions options;
-  options.path = model.path;
+  auto options = verify_options(model.path);
   if (std::ranges::count(how.words, "source") > 0) options.source = model.source;
   options.full = std::ranges::count(how.words, "full") > 0;
   for (const std::string& loader : table::split(how.value("loader").value_or("-"), ',')) {
@@ -55,7 +47,7 @@ TEST_P(VerifyTable, FindsWhatTheRowNames) {
   }
   const auto refusal = expected.value("repair");
   if (!refusal) return;
-  RepairOptions repair = repair_options(model);
+  RepairOptions repair = repair_options(model.path, model.dir / "repaired");
   repair.source = options.source;
   if (refusal->empty()) {
     EXPECT_FALSE(repair_checkpoint(repair).after.broken());
@@ -84,7 +76,7 @@ TEST(Verify, ThePageListsEveryCodeOnce) {
   for (const FindingKind& k : finding_kinds()) {
     const std::string line =
         fmt::format("\n- `{}` ({}): {}\n", k.code, severity_name(k.severity), k.meaning);
-    EXPECT_NE(page.find(line), page.npos) << line;
+    EXPECT_THAT(page, HasSubstr(line)) << line;
   }
 }
 
@@ -104,8 +96,7 @@ TEST(Verify, SourceThatMatchesWithdrawsGuesses) {
 
 TEST(Verify, UnknownLoaderAndPathAreRefused) {
   const TempDir dir;
-  VerifyOptions options;
-  options.path = dir / "nowhere";
+  auto options = verify_options(dir / "nowhere");
   expect_error<IoError>([&] { verify_checkpoint(options); }, {"nowhere"});
   options.path = dir.path();
   expect_error<IoError>([&] { verify_checkpoint(options); }, {".safetensors"});
@@ -122,7 +113,7 @@ TEST_P(RepairTable, MendsTheFault) {
   const std::string& code = GetParam().name;
   const Model model(GetParam().column(0), GetParam().column(1));
   quantize_checkpoint(quantize_options(model.source, model.dir / "good"));
-  RepairOptions options = repair_options(model);
+  RepairOptions options = repair_options(model.path, model.dir / "repaired");
   if (GetParam().column(2) == "source" || code.starts_with("fused-globals"))
     options.source = model.source;
   if (code.ends_with("-config"))  // as the fix says

@@ -137,7 +137,7 @@ TEST(WeightedQuantization, BrokenStatisticsAreRefused) {
   expect_error<UnsupportedError>([&] { quantize_checkpoint(f.options()); }, {"version 2"});
 }
 
-TEST(WeightedQuantization, ARunIsResumedWithItsOwnStatisticsOnly) {
+TEST(WeightedQuantization, ResumeNeedsTheSameStatistics) {
   const Folders f;
   auto statistics = llama_statistics();
   write_statistics(f.dir / "stats.safetensors", statistics);
@@ -199,7 +199,7 @@ TEST(WeightedQuantization, AnImportanceMatrixOfLlamaCppWeightsToo) {
   options.statistics = file;
   const QuantizeReport report = quantize_checkpoint(options);
   ASSERT_EQ(report.warnings.size(), 1u);
-  EXPECT_NE(report.warnings[0].find("saw no token"), std::string::npos) << report.warnings[0];
+  EXPECT_THAT(report.warnings[0], HasSubstr("saw no token"));
   const LoadedModel in(f.dir / "in"), out(f.dir / "out");
   for (const auto& [module, s] : statistics)
     expect_quantized(in, out, module,
@@ -219,7 +219,7 @@ TEST(WeightedQuantization, AnImportanceMatrixOfLlamaCppWeightsToo) {
   expect_error<UnsupportedError>([&] { quantize_checkpoint(options); }, {"never_heard_of"});
 }
 
-TEST(WeightedQuantization, EachExpertOfAnImportanceMatrixHasItsOwn) {
+TEST(WeightedQuantization, EachExpertHasItsImportanceMatrix) {
   const TempDir dir;
   std::vector<TestTensor> tensors;
   const std::string layer = "model.layers.0.mlp.experts.";

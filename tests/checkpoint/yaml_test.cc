@@ -14,7 +14,7 @@ std::string repeated(std::string_view part, std::size_t bytes) {
   return text;
 }
 
-TEST(Yaml, IsATreeWithTheLinesOfItsNodes) {
+TEST(Yaml, NodesHaveTheirLines) {
   const YamlNode top = parse("a: [1, 'b c']\nd:\n  - &x e: ~\n  - *x\n");
   ASSERT_EQ(top.kind, YamlNode::Kind::map);
   ASSERT_EQ(top.keys.size(), 2u);

@@ -91,7 +91,7 @@ TEST(ParallelFor, WakesThreadsThatWaitAndThoseThatSleep) {
 }
 
 /// Loops so short that workers come while one ends, when it has ended, or in the next.
-TEST(ParallelFor, LoopsOneAfterTheOtherLoseNoIndexWhenWorkersComeLate) {
+TEST(ParallelFor, LateWorkersLoseNoIndex) {
   for (const int n : {2, 5}) {
     set_threads(n);
     std::int64_t expected = 0;

@@ -82,7 +82,7 @@ Product product_of(Operand& w, Operand& x, std::vector<float>& sums, std::vector
           .device = 0};
 }
 
-TEST_F(CublasLt, IsToldTheProductAndAskedOnceHowToMakeIt) {
+TEST_F(CublasLt, GetsTheProblemAndIsAskedOnce) {
   std::mt19937 random(1);
   std::vector<std::uint64_t> algorithms;
   for (const auto& [n, m, k] : {std::tuple{48, 5, 96}, {144, 131, 64}, {48, 5, 96}, {16, 1, 160}}) {
@@ -149,7 +149,7 @@ TEST_F(CublasLt, WritesOutItself) {
   EXPECT_EQ(fake_->faults, 0);
 }
 
-TEST_F(CublasLt, AProductThatItDoesNotHaveIsRefusedWithItsVersion) {
+TEST_F(CublasLt, UnsupportedProblemIsRefusedWithTheVersion) {
   std::mt19937 random(2);
   Operand w(32, 64, random), x(3, 64, random);
   std::vector<float> sums(96);
@@ -185,7 +185,7 @@ TEST_F(CublasLt, AnErrorNamesTheCallAndTheStatus) {
   EXPECT_EQ(fake_->alive, 0);
 }
 
-TEST(CublasLtVersion, OldOnesAndOtherGpusAreRefusedByName) {
+TEST(CublasLtVersion, OldVersionsAndOtherGpusAreRefused) {
   EXPECT_EQ(why_unusable(130000, 10), "");
   EXPECT_EQ(why_unusable(120800, 10), "");
   EXPECT_EQ(why_unusable(120601, 10), "need cuBLASLt of version 120800 or newer, not 120601");

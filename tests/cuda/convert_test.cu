@@ -147,9 +147,7 @@ TEST_F(CudaConversions, E2M1OfEveryFloat) { EXPECT_EQ(run(count_e2m1, 1u << 29),
 
 TEST_F(CudaConversions, BlocksOfEveryDivisor) { EXPECT_EQ(run(count_blocks, 1u << 26), 0u); }
 
-TEST_F(CudaConversions, E4M3OfEveryFloatThatIsNotNegative) {
-  EXPECT_EQ(run(count_e4m3, 1u << 31), 0u);
-}
+TEST_F(CudaConversions, E4M3OfEveryNonNegativeFloat) { EXPECT_EQ(run(count_e4m3, 1u << 31), 0u); }
 
 TEST_F(CudaConversions, TheExponentialHasTheBitsOfTheCpu) {
   constexpr std::uint32_t kCount = 1u << 26;
@@ -163,7 +161,7 @@ TEST_F(CudaConversions, TheExponentialHasTheBitsOfTheCpu) {
 
 TEST_F(CudaConversions, TheFastSiluOfEveryFloat) { EXPECT_EQ(run(count_silu, 1u << 31), 0u); }
 
-TEST_F(CudaConversions, TheEstimateOfSiluIsWithinItsErrorForEveryFloat) {
+TEST_F(CudaConversions, SiluIsWithinItsErrorBound) {
   EXPECT_EQ(run(count_estimates, 1u << 31), 0u);
 }
 

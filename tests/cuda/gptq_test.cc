@@ -70,7 +70,7 @@ TEST_F(CudaGptq, GivesTheBitsOfTheCpu) {
 }
 
 /// More columns than a product takes at a time, sweeps until nothing changes.
-TEST_F(CudaGptq, OfManyColumnsAndSweepsGivesTheBitsOfTheCpu) {
+TEST_F(CudaGptq, ManyColumnsAndSweepsHaveTheCpusBits) {
   expect_the_bits_of_the_cpu({300, 1040, 4, Fill::laplace}, DType::bf16);
   expect_the_bits_of_the_cpu({130, 400, 40, Fill::student}, DType::f32);
   expect_the_bits_of_the_cpu({257, 512, 3, Fill::subnormal_scales}, DType::f32);
@@ -116,7 +116,7 @@ TEST_F(CudaFactors, AreEigensButForRounding) {
   }
 }
 
-TEST_F(CudaFactors, OfWhatIsNotPositiveDefiniteAreDampedAsEigensAre) {
+TEST_F(CudaFactors, IndefiniteMatricesAreDampedAsByEigen) {
   std::vector<double> h = {1, 0, 0, 4, 1, 0, 0, 0, 1};  // by rows; the lower triangle counts
   const std::vector<double> before = h;
   EXPECT_FALSE(solver_->invert_lower(h.data(), 3, Device::cuda()));

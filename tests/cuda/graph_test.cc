@@ -153,7 +153,7 @@ TEST_F(CudaGraph, ReplaysEveryOperationOnNewInputs) {
 }
 
 /// Its destructor may run at any time, as Python's collector does it: that must not end a capture.
-TEST_F(CudaGraph, MemoryMayBeFreedWhileAStreamIsCaptured) {
+TEST_F(CudaGraph, FreeDuringCaptureIsAllowed) {
   auto matrix = std::make_unique<Matrix>(DType::bf16, 64, 64, Device::cuda());
   auto pinned = std::make_unique<PinnedMemory>(Device::cuda(), 64);
   auto own_stream = std::make_unique<OwnedStream>(Device::cuda());

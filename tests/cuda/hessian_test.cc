@@ -34,7 +34,7 @@ class CudaHessian : public testing::Test {
 
 /// H of many rows and of few more than a block, or fewer: there are eigenvalues to prune by, near
 /// and far, or none.
-TEST_F(CudaHessian, OfAnyConditionGivesTheBestOfAllScales) {
+TEST_F(CudaHessian, AnyConditionGivesTheBestScale) {
   const std::int64_t cols = 256;
   // Not a whole number of the 32 that a warp takes, and more than that.
   const std::int64_t vectors = std::max(45u, 349 / test::test_stride());
@@ -52,7 +52,7 @@ TEST_F(CudaHessian, OfAnyConditionGivesTheBestOfAllScales) {
 }
 
 /// Every type and both axes, with vectors that do not fill a warp.
-TEST_F(CudaHessian, OfBadConditionGivesTheBestOfAllScales) {
+TEST_F(CudaHessian, BadConditionGivesTheBestScale) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const BlockAxis axis : {BlockAxis::rows, BlockAxis::columns})
       for (const int block : {16, 32})
@@ -121,7 +121,7 @@ TEST_F(CudaHessian, DecidesTiesAsTheCpuDoes) {
 
 /// The same of what is measured: divisors that are rounded, one for each row too, and blocks that
 /// are all thresholds.
-TEST_F(CudaHessian, DecidesTiesUnderMeasuredScalesAsTheCpuDoes) {
+TEST_F(CudaHessian, TiesAreDecidedAsOnTheCpu) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32})
     for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector})
       for (const int block : {16, 32})
@@ -140,7 +140,7 @@ TEST_F(CudaHessian, DecidesTiesUnderMeasuredScalesAsTheCpuDoes) {
 
 /// Global scales that are given, far from what is measured: clipped, tiny, or so extreme that
 /// factors are rounded to subnormals.
-TEST_F(CudaHessian, UnderAnyGlobalScaleGivesTheBestOfAllScales) {
+TEST_F(CudaHessian, AnyGlobalScaleGivesTheBestScale) {
   for (const int block : {16, 32})
     for (const float multiplier : {1e-37f, 1e-30f, 1e-5f, 0.01f, 3.0f, 1e20f, 1e35f}) {
       SCOPED_TRACE(testing::Message() << "block " << block << " multiplier " << multiplier);
@@ -159,7 +159,7 @@ TEST_F(CudaHessian, UnderAnyGlobalScaleGivesTheBestOfAllScales) {
 
 /// Channels of very different magnitude, H near overflow and underflow, indefinite, with an empty
 /// row, with NaN and infinity: whatever there is to bound costs by, the choice is the same.
-TEST_F(CudaHessian, OfAnyContentGivesTheBestOfAllScales) {
+TEST_F(CudaHessian, AnyContentGivesTheBestScale) {
   const std::int64_t k = 128;
   const int block = 16;
   for (int i = 0; i < 40; ++i) {

@@ -84,7 +84,7 @@ MatrixView columns(MatrixView m, std::int64_t col, std::int64_t cols) {
   return m;
 }
 
-TEST_F(CudaLayers, GroupedLinearIsWithinTheBoundsOfItsProducts) {
+TEST_F(CudaLayers, GroupedLinearIsWithinItsBounds) {
   constexpr std::int64_t kG = 5, kN = 24, kK = 80;
   std::vector<QuantizedMatrix> w;
   std::vector<WeightView> views;
@@ -155,7 +155,7 @@ TEST_F(CudaLayers, GroupedLinearIsWithinTheBoundsOfItsProducts) {
 
 constexpr std::int64_t kK = 80, kI = 48;
 
-TEST_F(CudaLayers, MoeW4A16IsWithinTheBoundsOfAFloat64Computation) {
+TEST_F(CudaLayers, MoeW4A16IsWithinFloat64Bounds) {
   for (const std::int64_t tokens : {1, 5, 23, 401})  // 401: several blocks order the rows
     for (const bool rows : {false, true})
       for (const DType in : {DType::bf16, DType::f16}) {
@@ -229,7 +229,7 @@ Matrix by_parts(const MoeCase& c, std::int64_t tokens, float limit, Scheme schem
   return rounded;
 }
 
-TEST_F(CudaLayers, MoeHasTheBitsOfOneTokenAndOneExpertAtATime) {
+TEST_F(CudaLayers, MoeHasTheBitsOfSingleTokens) {
   for (const std::int64_t tokens : {1, 21})
     for (const bool rows : {false, true})
       for (const float limit : {kNone, 0.75f}) {
@@ -276,7 +276,7 @@ void expect_agreement(const Matrix& got, const Matrix& want) {
   EXPECT_EQ(test::rows_apart(got, want, 0.2), 0);
 }
 
-TEST_F(CudaLayers, MoeW4A4AgreesWithTheCpuWhateverTheScales) {
+TEST_F(CudaLayers, MoeW4A4AgreesWithTheCpu) {
   for (const std::int64_t tokens : {1, 40, 401}) {
     MoeCase c(tokens, kK, kI, false, 6, 2);
     for (std::size_t e = 0; e < c.routed.size(); ++e) {
@@ -299,7 +299,7 @@ TEST_F(CudaLayers, MoeW4A4AgreesWithTheCpuWhateverTheScales) {
   }
 }
 
-TEST_F(CudaLayers, MoeTakesIdsOfNoExpertAsNothingWhateverWasThereBefore) {
+TEST_F(CudaLayers, MoeIgnoresIdsOfNoExpert) {
   const ActivationScale measured = ActivationScale::measured(GlobalScope::tensor),
                         fixed = ActivationScale::fixed(GlobalScale::from_amax(100, Quantizer::max));
   for (const std::int64_t tokens : {1, 7, 400})

@@ -217,7 +217,7 @@ void expect_combined(const Combination& c) {
       << c.tokens << " x " << c.top_k << ", " << c.cols << " columns, gap " << c.gap;
 }
 
-TEST_F(CudaMoeSteps, RowsAreCombinedWithTheBitsOfTheCpu) {
+TEST_F(CudaMoeSteps, CombinedRowsHaveTheCpusBits) {
   for (const std::int64_t tokens : {1, 37})
     for (const std::int64_t cols : {16, 1024, 1040, 7168})
       for (const std::int64_t top_k : {1, 3, 8, 17}) {

@@ -26,7 +26,7 @@ TEST_F(Cuda, PlainOperationsGiveTheReferenceBytes) {
           << c.name << " of seeds from " << seed;
 }
 
-TEST_F(Cuda, FusedOperationsGiveTheBytesOfTheReferenceAndOfTheirChain) {
+TEST_F(Cuda, FusedOperationsEqualTheReferenceAndTheirChain) {
   for (const std::uint64_t seed : {std::uint64_t{1}, 1'000'000 + fresh_seed()})
     for (const test::FusedCase& c : test::fused_cases(seed, 60)) {
       const test::Result fused = c.fused(gpu_);
@@ -38,7 +38,7 @@ TEST_F(Cuda, FusedOperationsGiveTheBytesOfTheReferenceAndOfTheirChain) {
     }
 }
 
-TEST_F(Cuda, FusedOperationsOnManyRowsGiveTheBytesOfTheReference) {
+TEST_F(Cuda, FusedOperationsOnManyRowsEqualTheReference) {
   for (const std::uint64_t seed : {std::uint64_t{1}, 1'000'000 + fresh_seed()})
     for (const test::FusedCase& c : test::fused_cases(seed, 30, true)) {
       EXPECT_EQ(test::difference(c.fused(gpu_), c.fused(test::kReference)), "")
@@ -49,7 +49,7 @@ TEST_F(Cuda, FusedOperationsOnManyRowsGiveTheBytesOfTheReference) {
 }
 
 /// More rows than a GPU works on at a time, of the lengths that models have.
-TEST_F(Cuda, LargeFusedInputsGiveTheBytesOfTheCpu) {
+TEST_F(Cuda, LargeFusedInputsHaveTheCpusBytes) {
   const std::uint64_t seed = fresh_seed();
   const std::vector<float> weight = test::row_of(test::Fill::gaussian, 7168, seed);
   const test::Array<float> weight_on_gpu(weight, Device::cuda());
@@ -90,7 +90,7 @@ TEST_F(Cuda, LargeInputsGiveTheBytesOfTheCpu) {
 }
 
 /// More groups of blocks than a GPU works on at a time, the last one not full.
-TEST_F(Cuda, ErrorsOfLargeInputsHaveTheBitsOfTheCpu) {
+TEST_F(Cuda, ErrorsOfLargeInputsEqualTheCpus) {
   const std::uint64_t seed = fresh_seed();
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
     // Blocks of magnitudes so different that the last bits of a sum depend on its order.
@@ -113,7 +113,7 @@ TEST_F(Cuda, ErrorsOfLargeInputsHaveTheBitsOfTheCpu) {
   }
 }
 
-TEST_F(Cuda, MseGivesTheBestOfAllScalesOnManyBlocks) {
+TEST_F(Cuda, MseGivesTheBestScaleOfManyBlocks) {
   for (const test::Fill fill : test::kFills)
     for (const int block : {16, 32}) {
       const Matrix x = test::make(fill, 512, 4096, fresh_seed());
@@ -140,7 +140,7 @@ TEST_F(Cuda, RefusesWhatItCannotDo) {
   EXPECT_THROW(quantize(x.view(), {.scope = GlobalScope::vector, .global = globals}), DeviceError);
 }
 
-TEST(Devices, AreListedWithTheReasonWhyOneCannotBeUsed) {
+TEST(Devices, AreListedWithReasons) {
   for (const DeviceInfo& d : cuda_devices()) {
     EXPECT_FALSE(d.name.empty());
     EXPECT_EQ(d.available, d.reason.empty());

@@ -12,7 +12,7 @@ cudaMemoryType type_of(const void* memory) {
 }
 
 /// In a process of its own: what other tests have on the device would be gone, too.
-TEST(CudaRelease, ACheckpointHasTheBytesOfTheCpuAndTheDeviceIsGivenBack) {
+TEST(CudaRelease, CheckpointHasCpuBytesAndFreesTheDevice) {
   if (const std::string reason = why_unavailable(Device::cuda()); !reason.empty())
     GTEST_SKIP() << "no GPU to run on: " << reason;
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -45,7 +45,7 @@ std::vector<std::uint8_t> filled(std::int64_t bytes, const Fill& fill) {
   return {after.data<std::uint8_t>(), after.data<std::uint8_t>() + bytes};
 }
 
-TEST_F(CudaCublasLt, WeightsAreRowsOfCodesAndTilesOfScales) {
+TEST_F(CudaCublasLt, WeightsAreCodeRowsAndScaleTiles) {
   const std::uint64_t seed = fresh_seed();
   for (const auto& [groups, n, k] :
        {std::tuple{1, 16, 32}, {2, 80, 96}, {1, 128, 64}, {3, 144, 704}, {1, 400, 2048}}) {
@@ -81,7 +81,7 @@ TEST_F(CudaCublasLt, WeightsAreRowsOfCodesAndTilesOfScales) {
   }
 }
 
-TEST_F(CudaCublasLt, ScalesOfXOfAnyLayoutAndAnyOfItsColumnsAreTiles) {
+TEST_F(CudaCublasLt, AnyScalesOfXBecomeTiles) {
   const std::uint64_t seed = fresh_seed();
   for (const auto& [rows, k, groups] :
        {std::tuple{1, 32, 1}, {5, 96, 3}, {128, 64, 1}, {131, 320, 2}, {300, 2048, 1}})
@@ -144,7 +144,7 @@ void expect_products(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_
         << name_of({n, k}, m, seed) << " group " << g;
 }
 
-TEST_F(CudaCublasLt, ProductsByALibraryInItsPlaceAreRight) {
+TEST_F(CudaCublasLt, ResultsOfTheFakeLibraryAreRight) {
   std::uint64_t seed = 10 * fresh_seed();
   for (const DType type : kTypes)
     for (const auto& [m, n, k] : {std::tuple{1, 16, 32}, {7, 80, 96}, {130, 144, 320}}) {

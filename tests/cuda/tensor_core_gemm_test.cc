@@ -3,7 +3,7 @@
 
 namespace nvfp4::test::tensor_core_gemm_test {
 
-TEST_F(CudaGemm, IsRightForEveryNumberOfRowsAndType) {
+TEST_F(CudaGemm, EveryRowCountAndTypeIsRight) {
   std::uint64_t seed = 10 * fresh_seed();
   for (const Shape& s : kShapes)
     for (const std::int64_t m : kRows)
@@ -109,7 +109,7 @@ TEST_F(CudaGemm, OfTwoPartsHasTheBitsOfOne) {
 }
 
 /// So that SwiGLU, which has no tiles of 16 rows, has the bits of the product alone.
-TEST_F(CudaGemm, StripsOf16RowsGiveTheBitsOfThoseOf32) {
+TEST_F(CudaGemm, StripsOf16And32RowsHaveEqualBits) {
   if (tests_others()) GTEST_SKIP() << "kernels of sm_90";
   const std::uint64_t seed = 4 * fresh_seed() + 3;
   for (const std::int64_t k : {64, 1088, 1984}) {
@@ -138,7 +138,7 @@ TEST_F(CudaGemm, GivesTheSameBytesEveryTime) {
   }
 }
 
-TEST_F(CudaGemm, BatchInvariantGivesARowTheSameBitsWhateverTheNumberOfRows) {
+TEST_F(CudaGemm, BatchInvariantRowsHaveTheSameBits) {
   const std::uint64_t seed = 4 * fresh_seed() + 3;
   for (const Shape& s : {Shape{200, 720}, Shape{2112, 512}}) {
     const Weights w(1, s.n, s.k, GlobalScope::vector, seed);

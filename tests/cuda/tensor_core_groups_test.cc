@@ -81,7 +81,7 @@ TEST_F(CudaGemm, GroupedIsRightWithEveryTile) {
 }
 
 /// A block on an H200 has a tile of few rows, then one of many: their stores must not meet.
-TEST_F(CudaGemm, GroupsOfFewRowsThenManyHaveTheBitsOfSmallTiles) {
+TEST_F(CudaGemm, FewThenManyRowsEqualSmallTiles) {
   const std::uint64_t seed = 4 * fresh_seed() + 3;
   std::vector<std::int32_t> ends;
   std::int32_t rows = 0;
@@ -106,7 +106,7 @@ TEST_F(CudaGemm, GroupsOfFewRowsThenManyHaveTheBitsOfSmallTiles) {
 }
 
 /// The copy engine stores whole tiles, the threads what is left of a group and of the rows of W.
-TEST_F(CudaGemm, GroupsOfWholeAndOtherTilesHaveTheBitsOfSmallTiles) {
+TEST_F(CudaGemm, WholeAndPartialTilesEqualSmallTiles) {
   const std::uint64_t seed = 4 * fresh_seed() + 3;
   std::vector<std::int32_t> ends;
   std::int32_t rows = 0;
@@ -178,7 +178,7 @@ TEST_F(CudaGemm, OfEveryGroupIsRightWithEveryTile) {
       }
 }
 
-TEST_F(CudaGemm, OfGroupsWritesNothingBesideColumnsThatAreNoMultipleOfEight) {
+TEST_F(CudaGemm, GroupsWriteNothingBesideOddColumns) {
   const std::uint64_t seed = 4 * fresh_seed();
   for (const KernelConfig& t : {KernelConfig{}, KernelConfig{2, 64, 1}, KernelConfig{16, 32, 1},
                                 KernelConfig{16, 128, 1}, KernelConfig{64, 128, 1}}) {

@@ -90,7 +90,7 @@ TEST_F(CudaOmma, GroupsHaveRowsOfTheirOwnOrAll) {
   }
 }
 
-TEST_F(CudaOmma, WhatItDoesNotMultiplyIsRefusedByName) {
+TEST_F(CudaOmma, UnsupportedProblemsAreRefusedByName) {
   for (const GemmDescription& d :
        {GemmDescription{.m = 4, .n = 64, .k = 64},
         GemmDescription{.m = 4, .n = 64, .k = 80, .scheme = Scheme::nvfp4}})

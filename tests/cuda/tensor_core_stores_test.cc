@@ -5,7 +5,7 @@
 
 namespace nvfp4::test::tensor_core_stores_test {
 
-TEST_F(CudaGemm, OfFewRowsIsRightWithEveryTileThatCopiesJustThose) {
+TEST_F(CudaGemm, FewRowsAreRightWithEveryTile) {
   std::uint64_t seed = 4 * fresh_seed() + 3;
   for (const std::int64_t k : {704, 720, 6208})
     for (const std::int64_t m : {3, 5, 9, 12, 15}) {

@@ -160,7 +160,7 @@ TEST_F(CudaGemm, SwigluHasTheBitsOfItsSteps) {
       }
 }
 
-TEST_F(CudaGemm, SwigluHasTheBitsOfItsStepsWithEveryTile) {
+TEST_F(CudaGemm, SwigluEqualsItsStepsWithEveryTile) {
   const std::uint64_t seed = 15 * fresh_seed() + 3;
   for (const std::int64_t m : {150, 104, 74})
     for (const int interleave : {0, 8}) {
@@ -176,7 +176,7 @@ TEST_F(CudaGemm, SwigluHasTheBitsOfItsStepsWithEveryTile) {
 }
 
 /// Tiles of few tokens are for depths of whole chunks only.
-TEST_F(CudaGemm, SwigluOfFewRowsHasTheBitsOfItsStepsWithEveryTile) {
+TEST_F(CudaGemm, SwigluOfFewRowsEqualsItsSteps) {
   const std::uint64_t seed = 15 * fresh_seed() + 3;
   for (const std::int64_t m : {1, 2, 3})
     for (const int interleave : {0, 8}) {
@@ -198,7 +198,7 @@ void enlarge_row(DenseX& x, std::int64_t row, std::int64_t k) {
     if ((first[i] & 0x7F80) != 0) first[i] = static_cast<std::uint16_t>(first[i] + (20 << 7));
 }
 
-TEST_F(CudaGemm, SwigluOfGroupsHasTheBitsOfItsSteps) {
+TEST_F(CudaGemm, SwigluOfGroupsEqualsItsSteps) {
   std::uint64_t seed = 15 * fresh_seed();
   // Empty groups, gaps between them, and a row of none at the end.
   const Rows rows{{0, 5, 5, 40, 60, 200}, {5, 5, 38, 60, 190, 299}};
@@ -236,7 +236,7 @@ TEST_F(CudaGemm, SwigluKeepsNanAndInfinity) {
   expect_quantized(c, x, ScaleLayout::linear, GlobalScope::vector, {}, "non-finite");
 }
 
-TEST_F(CudaGemm, SwigluHasTheBitsOfItsStepsWhereBlocksTakeManyTiles) {
+TEST_F(CudaGemm, SwigluOfManyTilesEqualsItsSteps) {
   const std::uint64_t seed = 15 * fresh_seed() + 3;
   GateUpCase c(1, 1552, 272, 8, seed);
   DenseX x(1500, 272, DType::bf16, seed);

@@ -99,7 +99,7 @@ TEST_F(CudaTune, MeasuresEveryFormAndPlansTakeTheFastest) {
   }
 }
 
-TEST_F(CudaTune, TheFirstPlanMeasuresAndItsProductIsRight) {
+TEST_F(CudaTune, FirstPlanMeasuresAndIsRight) {
   const std::int64_t m = 16, n = 192, k = 1024;
   Matrix x(DType::bf16, m, k), w(DType::bf16, n, k);
   for (auto [matrix, step] : {std::pair(&x, 37), {&w, 29}})
@@ -147,7 +147,7 @@ TEST_F(CudaTune, LayersMeasureWhenTheyAreToldTo) {
   }
 }
 
-TEST_F(CudaTune, AFileOfAnotherKindIsSaidAndStays) {
+TEST_F(CudaTune, FileOfAnotherKindIsReportedAndStays) {
   write_text(file_, "[]");
   const GemmDescription d{.m = 3, .n = 64, .k = 256};
   const GemmTuning tuning = tune_gemm(d, kGpu);

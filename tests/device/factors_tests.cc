@@ -55,7 +55,7 @@ class Factors : public testing::Test {
   const TempDir dir_;
 };
 
-TEST_F(Factors, OfALibraryLeaveTheOutputErrorOfEigens) {
+TEST_F(Factors, LibraryKeepsEigensOutputError) {
   const QuantizeReport cpu = quantize(FakeSolver::works, "cusolver", Device{});
   EXPECT_EQ(solved(), 0);
   EXPECT_EQ(by(cpu), "Eigen");

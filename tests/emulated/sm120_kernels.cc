@@ -105,7 +105,7 @@ void expect_same_instruction(std::mt19937& random) {
 }
 
 /// What the selftest asks for: scales of every thread id, by the instruction and by its twin.
-TEST(EmulatedFp4Instruction, AndItsTwinTakeScalesOfTheSameLanes) {
+TEST(EmulatedFp4Instruction, TwinTakesScalesOfTheSameLanes) {
   std::mt19937 random(5);
   for (int i = 0; i < 20; ++i)
     [&]<int... kThreads>(std::integer_sequence<int, kThreads...>) {

@@ -29,7 +29,7 @@ std::vector<Place> backends_but_reference() {
   return places;
 }
 
-TEST(Activation, FusedOperationsGiveTheReferenceBitsOnEveryBackend) {
+TEST(Activation, FusedOperationsHaveReferenceBitsOnEveryBackend) {
   for (const FusedCase& c : test::fused_cases(kSeed, kFused)) {
     const Result want = c.fused(test::kReference);
     const Result stored = c.stored(test::kReference);
@@ -46,7 +46,7 @@ TEST(Activation, FusedOperationsGiveTheBitsOfTheirChain) {
       ASSERT_EQ(difference(c.fused(place), c.chain(place)), "") << place.backend << ": " << c.name;
 }
 
-TEST(Activation, PlainOperationsGiveTheReferenceBitsOnEveryBackend) {
+TEST(Activation, PlainOperationsHaveReferenceBitsOnEveryBackend) {
   for (const Case& c : test::plain_cases(kSeed, kPlain)) {
     Result want;
     {

@@ -40,7 +40,7 @@ Rows zeros(const QuantizedShape& s, std::int64_t rows) {
           std::vector<std::uint8_t>(static_cast<std::size_t>(rows * s.blocks()))};
 }
 
-TEST_P(ActivationValues, RowsOfGroupsAreQuantizedAndTheOthersAreZero) {
+TEST_P(ActivationValues, RowsOutsideGroupsAreZero) {
   const std::int64_t rows = 150, cols = 80;
   // Rows 10 to 60 and 61 to 150 (cut off), and an empty group.
   const std::int32_t starts[] = {10, 60, 61}, ends[] = {60, 60, 1000};
@@ -71,7 +71,7 @@ TEST_P(ActivationValues, RowsOfGroupsAreQuantizedAndTheOthersAreZero) {
     }
 }
 
-TEST_P(ActivationValues, GivenGlobalScalesOfRowsOutsideGroupsAreStored) {
+TEST_P(ActivationValues, GlobalScalesOutsideGroupsAreStored) {
   const Matrix x = make(Fill::gaussian, 3, 32, 2);
   const std::vector<GlobalScale> globals(3, GlobalScale::from_multiplier(0.25f));
   const std::int32_t starts[] = {1}, ends[] = {2};
@@ -111,7 +111,7 @@ void expect_staged(const QuantizeOptions& o, IndexType type, const std::vector<T
     }
 }
 
-TEST_P(ActivationValues, StagingWidensIdsOfEveryTypeAndCopiesWeights) {
+TEST_P(ActivationValues, StagingWidensIdsAndCopiesWeights) {
   const QuantizeOptions o =
       options({.layout = ScaleLayout::packed_row_major, .scope = GlobalScope::vector});
   const auto check = [&]<class T>(IndexType type, T) {
@@ -129,7 +129,7 @@ TEST_P(ActivationValues, StagingWidensIdsOfEveryTypeAndCopiesWeights) {
 }
 
 // The origin has no global scale: {1, 1} gives its bytes, words of four scales in order.
-TEST_P(ActivationValues, StagingWithoutGlobalScaleIsTheOneLevelFormat) {
+TEST_P(ActivationValues, StagingWithoutGlobalScaleHasOneLevel) {
   Matrix x(DType::f32, 1, 64);
   for (std::int64_t b = 0; b < 4; ++b)
     test::set(x.span(), 0, 16 * b, 6.0f * static_cast<float>(1 << b));
@@ -159,7 +159,7 @@ TEST_P(ActivationValues, NoColumnsAreNoWork) {
   expect_ones();
 }
 
-TEST_P(ActivationValues, NanAndInfinityInARowStayInIt) {
+TEST_P(ActivationValues, NanAndInfinityStayInTheirRow) {
   Matrix x = make(Fill::gaussian, 4, 64, 5);
   const Matrix clean = make(Fill::gaussian, 4, 64, 5);
   test::set(x.span(), 1, 9, NAN);

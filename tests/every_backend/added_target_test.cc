@@ -71,7 +71,7 @@ TEST_F(ATargetMore, QuantizesAndMultipliesByItsRow) {
   EXPECT_EQ(std::memcmp(y.data<float>(), want.data<float>(), 40 * 40 * sizeof(float)), 0);
 }
 
-TEST_F(ATargetMore, IsRefusedWithWhatItNeedsWhereTheCpuLacksThat) {
+TEST_F(ATargetMore, UnsupportedCpuIsRefusedWithTheNeed) {
   const cpu::AddedTarget added(
       {highway_, "cpu-tartan", "a loom", [](Backend& /*backend*/) { return false; }});
   EXPECT_FALSE(listed("cpu-tartan").available);

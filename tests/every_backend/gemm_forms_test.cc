@@ -32,7 +32,7 @@ MatrixView row_of(MatrixView x, std::int64_t row) {
   return x;
 }
 
-TEST_P(GemmFormsOnEveryBackend, RoutedRowsHaveTheBitsOfProductsOfOneRow) {
+TEST_P(GemmFormsOnEveryBackend, RoutedRowsEqualSingleRows) {
   constexpr std::int64_t kG = 4, kN = 37, kK = 112, kTokens = 5, kTopK = 3;
   const QuantizedMatrix stacked = weights(kG * kN, kK, 3, GlobalScope::vector);
   const PackedWeights w = pack_weights(stacked.view(), {.groups = kG});
@@ -177,7 +177,7 @@ TEST_P(GemmFormsOnEveryBackend, StartsLeaveRowsOut) {
   }
 }
 
-TEST_P(GemmFormsOnEveryBackend, APlanIsAlsoForFewerRowsAndItsNameForcesIt) {
+TEST_P(GemmFormsOnEveryBackend, PlanServesFewerRowsAndForcedNames) {
   constexpr std::int64_t kN = 50, kK = 208;
   const PackedWeights w = pack_weights(weights(kN, kK, 3).view());
   const GemmPlan plan = plan_gemm(w, {.m = 40, .out = DType::f32, .backend = GetParam()});
@@ -280,7 +280,7 @@ constexpr GemmBackendEntry kEntry{
     [](Device d) { return d.type == DeviceType::cuda && d.index == 77; }, backend};
 }  // namespace fake
 
-TEST(GemmBackend, ANewDeviceIsATableAndAnEntry) {
+TEST(GemmBackend, NewDeviceIsATableAndEntry) {
   set_first_gemm_backend(&fake::kEntry);
   const GemmPlan plan = plan_gemm({.m = 4, .n = 64, .k = 64}, Device::cuda(77));
   set_first_gemm_backend(nullptr);

@@ -53,7 +53,7 @@ TEST_P(GemmOnEveryBackend, W4A16StaysWithinItsErrorBound) {
 
 // Neighbours that differ by many binades, the largest often next to a weight of zero: rounding them
 // all at one place would lose the small ones.
-TEST_P(GemmOnEveryBackend, W4A16StaysWithinItsErrorBoundWhereABlockSpansManyBinades) {
+TEST_P(GemmOnEveryBackend, W4A16IsWithinBoundsOverManyBinades) {
   std::mt19937_64 rng(11);
   for (const DType in : kDTypes)
     for (const int most : {4, 13, 14, 15, 21, 22, 30, 100})
@@ -140,7 +140,7 @@ TEST_P(GemmOnEveryBackend, W4A4BlockPartialsAreExact) {
 }
 
 // The bounds would be worthless if a kernel that takes one scale of one block wrongly met them.
-TEST_P(GemmOnEveryBackend, OneWrongScaleInOneBlockBreaksTheBound) {
+TEST_P(GemmOnEveryBackend, OneWrongScaleBreaksTheBound) {
   const Size s{9, 33, 1040};
   for (const DType to : kDTypes)
     for (std::uint64_t seed = 1; seed <= 6; ++seed) {
@@ -238,7 +238,7 @@ void expect_same_columns(const std::string& backend, std::int64_t n, std::int64_
   set_threads(0);
 }
 
-TEST_P(GemmOnEveryBackend, AColumnHasTheSameBitsWhateverIsBesideIt) {
+TEST_P(GemmOnEveryBackend, ColumnsDoNotAffectEachOther) {
   if (GetParam() == "reference") return expect_same_columns(GetParam(), 460, 48, {3});  // no panels
   // 11, 5 and 2 panels a task, 4 at most where strips of rows follow one another.
   expect_same_columns(GetParam(), 1405, 464, {1, 2, 4, 8, 9, 11, 20, 24, 33});
@@ -246,7 +246,7 @@ TEST_P(GemmOnEveryBackend, AColumnHasTheSameBitsWhateverIsBesideIt) {
     expect_same_columns(GetParam(), 460, k, {3, 5, 6, 7});
 }
 
-TEST_P(GemmOnEveryBackend, BatchInvarianceGivesARowTheSameBitsAtAnyM) {
+TEST_P(GemmOnEveryBackend, BatchInvariantRowsHaveEqualBits) {
   const std::int64_t n = 49, k = 1104, most = 140;
   const PackedWeights w = pack_weights(weights(n, k, 8).view());
   const test::ProductOptions o{.batch_invariant = true, .backend = GetParam()};
@@ -297,7 +297,7 @@ TEST_P(GemmOnEveryBackend, ReadsStridedRowsAndWritesNothingElse) {
   }
 }
 
-TEST_P(GemmOnEveryBackend, NaNAndInfinityReachTheRowsTheyBelongTo) {
+TEST_P(GemmOnEveryBackend, NaNAndInfinityReachTheirRows) {
   const std::int64_t m = 3, n = 20, k = 64;
   const PackedWeights w = pack_weights(weights(n, k, 4).view());
   for (const DType in : kDTypes) {

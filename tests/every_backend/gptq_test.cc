@@ -83,7 +83,7 @@ TEST(Gptq, NoRowIsWorseThanWithoutIt) {
   }
 }
 
-TEST(GramFactor, IsTheInverseAndRefusesWhatIsNotPositiveDefinite) {
+TEST(GramFactor, IsTheInverseOfPositiveDefiniteMatrices) {
   const GptqLayer layer(272, 600);  // blocks of 128 and a rest
   const GramFactor f = factor_gram(layer.depth, layer.triangle, 0.01);
   EXPECT_FLOAT_EQ(f.damping, 0.01f);

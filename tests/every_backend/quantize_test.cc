@@ -39,7 +39,7 @@ void expect_reference_bits(const MatrixView& x, QuantizeOptions options, const s
   ASSERT_TRUE(got == want) << what;
 }
 
-TEST_P(EveryBackend, GivesTheReferenceBitsForEveryInputKindAndDtype) {
+TEST_P(EveryBackend, EveryInputAndDtypeHasReferenceBits) {
   std::uint64_t seed = 0;
   for (const Case& c : kCases)
     for (const Fill fill : test::kFills)
@@ -97,7 +97,7 @@ TEST_P(EveryBackend, GivesTheReferenceBitsInEveryLayout) {
       }
 }
 
-TEST_P(EveryBackend, GivesTheReferenceBitsForStridedRowsAndSmallShapes) {
+TEST_P(EveryBackend, StridedRowsAndSmallShapesHaveReferenceBits) {
   for (const std::int64_t rows : {0, 1, 2, 7, 129})
     for (const std::int64_t cols : {0, 16, 32, 112, 256, 272}) {
       const Matrix wide = make(Fill::student, rows, cols + 24, 5, DType::bf16);
@@ -133,7 +133,7 @@ TEST_P(EveryBackend, GivesTheReferenceBitsForWeightedMse) {
       }
 }
 
-TEST_P(EveryBackend, GivesTheReferenceBitsForAnyGivenGlobalScale) {
+TEST_P(EveryBackend, AnyGlobalScaleHasReferenceBits) {
   std::mt19937_64 rng(123);
   for (int i = 0; i < 300; ++i) {
     const Fill fill = test::kFills[i % std::size(test::kFills)];
@@ -202,7 +202,7 @@ Matrix repeated(const Matrix& m, std::int64_t copies) {
 
 /// Results larger than the caches are stored by other instructions. Rows of 4104 bytes of codes, so
 /// that most do not start at a cache line.
-TEST_P(EveryBackend, GivesTheReferenceBitsForMatricesLargerThanTheCaches) {
+TEST_P(EveryBackend, LargeMatricesHaveReferenceBits) {
   if (GetParam() == "reference") return;
   constexpr std::int64_t kCopies = 129, kRows = 32, kCols = 8208;
   for (const DType dtype : {DType::f32, DType::bf16})

@@ -52,7 +52,7 @@ TEST(Layout, WorkedExamplePackedMnMajor) {
   EXPECT_EQ(utccp_row(200), 162);
 }
 
-TEST(Layout, PackedRowMajorIsAWordOfFourScalesLittleEndian) {
+TEST(Layout, PackedRowMajorIsWordsOfFourScales) {
   EXPECT_EQ(scale_offset(ScaleLayout::packed_row_major, 2, 5, 3, 6), 2 * 8 + 5);
   EXPECT_EQ(scale_bytes(ScaleLayout::packed_row_major, 3, 6), 24);
 }
@@ -65,7 +65,7 @@ TEST(Layout, PermutedMnMajorColumnIsATile) {
                 scale_offset(ScaleLayout::tiled_128x4, row, block, 256, 8) % 512);
 }
 
-TEST(Layout, EveryScaleHasAByteOfItsOwnInsideTheBuffer) {
+TEST(Layout, EveryScaleHasItsOwnByte) {
   for (const ScaleLayout layout : kLayouts)
     for (const auto& [rows, blocks] : {std::array<std::int64_t, 2>{1, 1},
                                        {7, 3},
@@ -94,7 +94,7 @@ std::vector<std::uint8_t> numbered(std::int64_t n) {
   return bytes;
 }
 
-TEST(Relayout, ThereAndBackIsTheIdentityAndPaddingIsZero) {
+TEST(Relayout, ThereAndBackIsTheIdentity) {
   for (const ScaleLayout layout : kLayouts)
     for (const auto& [rows, blocks] :
          {std::array<std::int64_t, 2>{1, 1}, {7, 3}, {129, 9}, {300, 17}}) {
@@ -124,7 +124,7 @@ TEST(Relayout, GroupsAreLaidOutOneAfterTheOther) {
   EXPECT_EQ(out[3072], linear[230 * 8]);
 }
 
-TEST(Relayout, RefusesBuffersOfTheWrongSizeAndDecreasingEnds) {
+TEST(Relayout, RefusesWrongBuffersAndDecreasingEnds) {
   const std::vector<std::uint8_t> in(64);
   std::vector<std::uint8_t> out(511);
   EXPECT_THROW(relayout_scales(in, ScaleLayout::linear, out, ScaleLayout::tiled_128x4, 16, 4),

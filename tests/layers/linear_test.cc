@@ -173,7 +173,7 @@ TEST(Linear, SharesOneQuantizedActivation) {
                         test::product(shared.view(), pack_weights(r.view()))));
 }
 
-TEST(Linear, DoesNotDependOnThreadsOrOnWhoElseCalls) {
+TEST(Linear, DoesNotDependOnThreadsOrCallers) {
   const QuantizedMatrix q = test::uneven_weights(kN, kK, 2);
   const Matrix x = make(Fill::gaussian, 70, kK, 12, DType::bf16);
   for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {

@@ -19,7 +19,7 @@ class MoeOnEveryBackend : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(, MoeOnEveryBackend, testing::ValuesIn(test::available_backends()),
                          [](const auto& p) { return test::identifier(p.param); });
 
-TEST_P(MoeOnEveryBackend, W4A4HasTheBitsOfOneTokenAndOneExpertAtATime) {
+TEST_P(MoeOnEveryBackend, W4A4HasTheBitsOfSingleTokens) {
   for (const std::int64_t tokens : {0, 1, 21})
     for (const bool rows : {false, true})
       for (const float limit : {kNone, 0.75f}) {
@@ -36,7 +36,7 @@ TEST_P(MoeOnEveryBackend, W4A4HasTheBitsOfOneTokenAndOneExpertAtATime) {
       }
 }
 
-TEST_P(MoeOnEveryBackend, W4A16IsWithinTheBoundsOfAFloat64Computation) {
+TEST_P(MoeOnEveryBackend, W4A16IsWithinFloat64Bounds) {
   for (const std::int64_t tokens : {1, 5, 23})
     for (const bool rows : {false, true})
       for (const DType in : {DType::bf16, DType::f32, DType::f16}) {
@@ -56,7 +56,7 @@ TEST_P(MoeOnEveryBackend, W4A16IsWithinTheBoundsOfAFloat64Computation) {
       }
 }
 
-TEST_P(MoeOnEveryBackend, W4A16HasTheBitsOfOneTokenAndOneExpertAtATime) {
+TEST_P(MoeOnEveryBackend, W4A16HasTheBitsOfSingleTokens) {
   for (const DType in : {DType::bf16, DType::f16})
     for (const DType intermediate : {DType::bf16, DType::f32}) {
       const MoeCase c(13, kK, kI, true);
@@ -89,7 +89,7 @@ TEST(Moe, AddsAnyNumberOfSharedExperts) {
 }
 
 // Their rows go through the experts 256 MiB at a time: here 174762 tokens.
-TEST(Moe, TakesMoreTokensThanGoThroughItsExpertsAtOnce) {
+TEST(Moe, TakesMoreTokensThanOnePass) {
   const std::int64_t k = 16, top_k = 8, tokens = 174762 + 40, some = 60;
   MoeCase c(0, k, 16);
   c.top_k = top_k;
@@ -116,7 +116,7 @@ TEST(Moe, TakesMoreTokensThanGoThroughItsExpertsAtOnce) {
   }
 }
 
-TEST(Moe, TheBoundSeesOneWrongScaleAWrongWeightAndASwappedExpert) {
+TEST(Moe, BoundFindsWrongScalesWeightsAndExperts) {
   const MoeCase c(4, kK, kI);
   const Matrix x = make(Fill::gaussian, 4, kK, 2, DType::f32);
   const MoeOptions options{.scheme = Scheme::nvfp4a16, .intermediate = DType::f32};
@@ -196,7 +196,7 @@ TEST(Moe, TakesTensorWideScalesMeasuredAtRunTime) {
                         })));
 }
 
-TEST(Moe, DoesNotDependOnThreadsOrOnOtherTokens) {
+TEST(Moe, DoesNotDependOnThreadsOrOtherTokens) {
   const MoeCase c(130, kK, kI, true, 6, 2);
   const Matrix x = make(Fill::gaussian, 130, kK, 2, DType::bf16);
   for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {

@@ -80,7 +80,7 @@ TEST(ActivationOptions, WhatDoesNotApplyIsRefused) {
   EXPECT_THROW(quantize_activation(n.x.view(), {.axis = BlockAxis::columns}), ValueError);
 }
 
-TEST(ActivationOptions, GlobalScalesMustFitTheScopeAndLieWithTheInput) {
+TEST(ActivationOptions, GlobalScalesMustFitScopeAndDevice) {
   Norm n;
   const std::array<GlobalScale, 3> three;
   EXPECT_THROW(n.run({}, {.global = three}), ShapeError);
@@ -110,7 +110,7 @@ TEST(ActivationOptions, ADeviceThatIsNotThereSaysSo) {
                UnsupportedError);
 }
 
-TEST(ActivationOptions, PointersOfAGpuAreAlignedToSixteenBytes) {
+TEST(ActivationOptions, GpuPointersAreAlignedToSixteenBytes) {
   Norm n;
   MatrixView x = n.x.view();
   x.device = kNoDevice;
@@ -145,7 +145,7 @@ TEST(ActivationOptions, MixRefusesStreamsThatDoNotFit) {
                ShapeError);
 }
 
-TEST(ActivationOptions, SwigluRefusesInterleavesAndLimitsThatDoNotFit) {
+TEST(ActivationOptions, SwigluRefusesWrongInterleavesAndLimits) {
   const Matrix gate_up(DType::bf16, 3, 2 * 48);
   QuantizedMatrix out({.rows = 3, .cols = 48});
   const auto run = [&](const SwigluOptions& swiglu) {
@@ -244,7 +244,7 @@ TEST(ActivationOptions, AmaxesAndGlobalScalesNeedMemory) {
   EXPECT_THROW(global_scales_into(largest, &global, -1, Quantizer::max), ShapeError);
 }
 
-TEST(QuantizedActivation, IsSharedAndKeepsTheReciprocalOfTheNorm) {
+TEST(QuantizedActivation, IsSharedAndKeepsRstd) {
   const Norm n;
   std::vector<float> rstd(3);
   const QuantizedActivation a = rms_norm_quantize(n.x.view(), n.weight, {.rstd = rstd.data()});

@@ -29,7 +29,7 @@ QuantizedMatrix expected(const QuantizedView& w) {
 }
 
 /// What gemm/decode.cuh adds to a widened scale, and by how much it multiplies.
-TEST(FragmentWeights, WidenedScalesAreTheirValuesInBf16AndFp16) {
+TEST(FragmentWeights, WidenedScalesKeepTheirValues) {
   EXPECT_EQ(cuda::widen_scale(0), 0);
   for (int bits = 1; bits <= E4M3::kMaxBits; ++bits) {
     const std::uint8_t wide = cuda::widen_scale(static_cast<std::uint8_t>(bits));

@@ -45,7 +45,7 @@ TEST(GemmCostModel, GivesATileThatExistsForEveryProblem) {
   }
 }
 
-TEST(GemmCostModel, DoesNotSplitTheSumsOfABatchInvariantProductAtAnyNumberOfRows) {
+TEST(GemmCostModel, BatchInvariantSumsAreNeverSplit) {
   for (const std::int64_t k : {16, 1536, 18432})
     for (std::int64_t rows = 1; rows < 20'000; rows = rows * 5 / 4 + 1)
       EXPECT_TRUE(is_batch_invariant(choose_kernel({.n = 2112,
@@ -55,7 +55,7 @@ TEST(GemmCostModel, DoesNotSplitTheSumsOfABatchInvariantProductAtAnyNumberOfRows
                                                     .batch_invariant = true})));
 }
 
-TEST(GemmCostModel, CopiesHaveTheRowsThatThereAreAndHardlyMore) {
+TEST(GemmCostModel, CopiesHaveHardlyMoreRowsThanNeeded) {
   for (const KernelConfig& t : all_tiles())
     for (std::int64_t rows = 1; rows < 600; ++rows) {
       const int box = box_rows(t, rows);
@@ -70,7 +70,7 @@ TEST(GemmCostModel, CopiesHaveTheRowsThatThereAreAndHardlyMore) {
     }
 }
 
-TEST(GemmCostModel, TheNextKernelMayStartWithinTheStepsOfABlock) {
+TEST(GemmCostModel, NextKernelMayStartWithinABlock) {
   const auto expect_within = [](const KernelProblem& p, const KernelConfig& t) {
     EXPECT_GE(t.launch_dependents_step, 0);
     EXPECT_GE(t.prefetch_stages, 1);
@@ -140,7 +140,7 @@ TEST(GemmCostModel, EstimatesAgreeWithWhatWasMeasured) {
   EXPECT_LT(worst, 1.5);
 }
 
-TEST(GemmCostModel, PartsAreAllRowsAndGainByBeingTwo) {
+TEST(GemmCostModel, TwoPartsCoverAllRowsAndGain) {
   std::mt19937_64 rng(4);
   int twice = 0;
   for (int i = 0; i < 3000; ++i) {
@@ -174,7 +174,7 @@ TEST(GemmCostModel, PartsAreAllRowsAndGainByBeingTwo) {
   EXPECT_EQ(one[1].rows, 0);
 }
 
-TEST(GemmCostModel, SwigluIsCutUpAsTheSameProductWithoutIt) {
+TEST(GemmCostModel, SwigluIsDividedAsWithoutIt) {
   std::mt19937_64 rng(7);
   const auto expect_same = [](KernelProblem p) {
     p.swiglu = false;
@@ -210,7 +210,7 @@ KernelProblem of_experts(int mean) {
           .multiprocessors = kMultiprocessors};
 }
 
-TEST(GemmCostModel, RowsOfARoutingHaveTilesOfTheirOwn) {
+TEST(GemmCostModel, RoutedRowsHaveTheirOwnTiles) {
   std::mt19937_64 rng(5);
   for (int i = 0; i < 400; ++i) {
     KernelProblem p = draw_problem(rng);
@@ -235,7 +235,7 @@ TEST(GemmCostModel, RowsOfARoutingHaveTilesOfTheirOwn) {
 }
 
 /// The estimate of a full GPU is in proportion to the tiles, whose mean is what it must know.
-TEST(GemmCostModel, ExpectsAsManyTilesOfGroupsAsChanceMakes) {
+TEST(GemmCostModel, ExpectedTilesOfGroupsMatchChance) {
   std::mt19937_64 rng(5);
   constexpr int kGroups = 256, kTimes = 40;
   for (const int tokens : {8, 32, 160}) {
@@ -274,7 +274,7 @@ TEST(GemmCostModel, TakesTheSmallerOfNearlyEqualTiles) {
 }
 
 /// Each shape is a loop of wgmma, which has a multiple of eight columns and registers of its own.
-TEST(GemmCostModel, ShapesOfATileAreInOrderAndFit) {
+TEST(GemmCostModel, TileShapesAreOrderedAndFit) {
   int several = 0;
   for (const KernelConfig& t : all_tiles()) {
     const int count = m_shapes(t).count();
@@ -315,7 +315,7 @@ TEST(GemmCostModel, TilesOfAGroupHaveAllItsRows) {
   EXPECT_EQ(m_shapes({160, 128, 1}).rows_of_tile(170, 2), 160);
 }
 
-TEST(GemmCostModel, WeightsAreReadOnceIfThereIsOneTileOfTokens) {
+TEST(GemmCostModel, OneTileOfTokensReadsWeightsOnce) {
   const KernelConfig tile{64, 128, 1};
   EXPECT_TRUE(reads_weights_once({.m = 64}, tile));
   EXPECT_FALSE(reads_weights_once({.m = 65}, tile));
@@ -326,7 +326,7 @@ TEST(GemmCostModel, WeightsAreReadOnceIfThereIsOneTileOfTokens) {
   EXPECT_FALSE(reads_weights_once({.m = 9 * 32 + 1, .groups = 9, .grouped = true}, tile));
 }
 
-TEST(GemmCostModel, ThereIsABlockForEveryTileHoweverTheRowsAreSharedOut) {
+TEST(GemmCostModel, EveryTileHasABlock) {
   std::mt19937_64 rng(3);
   for (int i = 0; i < 400; ++i) {
     KernelProblem p = draw_problem(rng);

@@ -28,7 +28,7 @@ class GemmPlanSm100 : public testing::Test {
   std::string (*before_)();
 };
 
-TEST_F(GemmPlanSm100, TakesTheLibraryWhereManyRowsPayForTheOrderOfTheWeights) {
+TEST_F(GemmPlanSm100, ManyRowsTakeTheLibrary) {
   for (const Capability& gpu : {kB200, kB300}) {
     EXPECT_EQ(plan_kernels(problem(4096, 7168, 4096), gpu).architecture->name, "sm100");
     EXPECT_EQ(plan_kernels(problem(4096, 7168, 1), gpu).architecture->name, "sm80");
@@ -46,7 +46,7 @@ TEST_F(GemmPlanSm100, TakesTheLibraryWhereManyRowsPayForTheOrderOfTheWeights) {
       }
 }
 
-TEST_F(GemmPlanSm100, SaysItsNameAndWorkspaceAndIsTakenByName) {
+TEST_F(GemmPlanSm100, HasNameWorkspaceAndIsTakenByName) {
   const KernelConfig kernel = kernel_config("sm100_cublaslt_m128n128k64");
   const Architecture& a = architecture_of("sm100_cublaslt_m128n128k64");
   const Architecture* const named[] = {&a};
@@ -90,7 +90,7 @@ TEST_F(GemmPlanSm100, WhatItDoesNotMultiplyOthersDo) {
   }
 }
 
-TEST_F(GemmPlanSm100, WithoutTheLibraryOthersDoAllAndANamedPlanSaysWhy) {
+TEST_F(GemmPlanSm100, MissingLibraryIsReplacedOrNamed) {
   sm100::library_reason() = [] { return std::string("need cuBLASLt, but there is none"); };
   EXPECT_EQ(plan_kernels(problem(4096, 7168, 4096), kB200).architecture->name, "sm80");
   const Architecture* const named[] = {&architecture_of("sm100_cublaslt_m128n128k64")};

@@ -18,7 +18,7 @@ KernelProblem problem(std::int64_t n, std::int64_t k, std::int64_t m) {
   return {.n = n, .k = k, .m = m, .quantized_x = true};
 }
 
-TEST(GemmPlanSm120, MultipliesFp4OnItsGpusAndLeavesTheRestToOthers) {
+TEST(GemmPlanSm120, TakesOnlyFp4OnItsGpus) {
   const auto taken = [](const KernelProblem& p, const Capability& gpu) {
     return plan_kernels(p, gpu).architecture->name;
   };
@@ -72,7 +72,7 @@ TEST(GemmPlanSm120, EveryKernelHasANameThatFindsIt) {
 }
 
 /// As CudaOmma.EveryKernelIsRight asks for them: of NVFP4 by NVFP4, but not of BF16 by NVFP4.
-TEST(GemmPlanSm120, EveryKernelOfTheTwinIsPlannedByName) {
+TEST(GemmPlanSm120, EveryTwinKernelIsPlannedByName) {
   const Architecture& twin = architecture_of("sm120-twin_mma_m128n128k64");
   const Architecture* const named[] = {&twin};
   int planned = 0;
@@ -109,7 +109,7 @@ TEST(GemmPlanSm120, ChoosesAKernelThatCanDoTheProblem) {
 }
 
 /// By the models of both: the plan has the kernel of the one that expects less time.
-TEST(GemmPlanSm120, TakesTheFasterOfTwoArchitecturesByTheirModels) {
+TEST(GemmPlanSm120, TakesTheFasterArchitectureByModel) {
   const Architecture* const both[] = {&architecture_of("sm120_mma_m128n128k64"),
                                       &architecture_of("sm80_mma_m128n128k64")};
   int taken[2] = {};
@@ -136,7 +136,7 @@ TEST(GemmPlanSm120, TakesTheFasterOfTwoArchitecturesByTheirModels) {
 }
 
 /// Else the same row would have other bits beside other rows.
-TEST(GemmPlanSm120, BatchInvariantProductsHaveOneArchitectureForAllRows) {
+TEST(GemmPlanSm120, BatchInvariantTakesOneArchitecture) {
   for (const std::int64_t m : {1, 8, 100, 5000}) {
     KernelProblem p = problem(512, 18432, m);
     p.batch_invariant = true;

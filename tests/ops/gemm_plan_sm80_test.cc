@@ -65,7 +65,7 @@ TEST(GemmPlanSm80, ChoosesAKernelThatCanDoTheProblem) {
 }
 
 /// SwiGLU then has the bits of the product and the step after it.
-TEST(GemmPlanSm80, SwigluTakesAKernelWithTheSumsOfTheProductAlone) {
+TEST(GemmPlanSm80, SwigluTakesKernelsOfPlainSums) {
   const Architecture& sm80 = architecture_of("sm80_mma_m64n256k64");
   int narrow = 0;
   for (const int multiprocessors : {108, 132})
@@ -86,7 +86,7 @@ TEST(GemmPlanSm80, SwigluTakesAKernelWithTheSumsOfTheProductAlone) {
   EXPECT_GT(narrow, 0) << "no tile that SwiGLU lacks was chosen";
 }
 
-TEST(GemmPlanSm80, FewRowsTakeSmallTilesAndManyLargeOnes) {
+TEST(GemmPlanSm80, FewRowsTakeSmallTiles) {
   const auto tile = [](std::int64_t m) {
     return sm80::choose_kernel({.n = 8192, .k = 8192, .m = m, .multiprocessors = 108});
   };
@@ -96,7 +96,7 @@ TEST(GemmPlanSm80, FewRowsTakeSmallTilesAndManyLargeOnes) {
 }
 
 /// A sum is the same for every number of rows: K in order, whatever the tile.
-TEST(GemmPlanSm80, BatchInvariantTakesKernelsThatDoNotDivideK) {
+TEST(GemmPlanSm80, BatchInvariantKernelsDoNotDivideK) {
   for (const std::int64_t m : {1, 16, 64, 4096})
     EXPECT_EQ(
         sm80::kernel_of(
@@ -107,7 +107,7 @@ TEST(GemmPlanSm80, BatchInvariantTakesKernelsThatDoNotDivideK) {
 }
 
 /// Blocks that share K take a workspace: counters, and their sums.
-TEST(GemmPlanSm80, BlocksShareKOnlyWhereThereIsAWorkspace) {
+TEST(GemmPlanSm80, BlocksShareKOnlyWithAWorkspace) {
   const Architecture* const sm80[] = {&architecture_of("sm80_mma_m64n256k64")};
   const KernelProblem few_tiles{.n = 2048, .k = 16384, .m = 32};
   const KernelPlan without = plan_kernels(few_tiles, kA100, false, sm80);
@@ -126,7 +126,7 @@ TEST(GemmPlanSm80, BlocksShareKOnlyWhereThereIsAWorkspace) {
   EXPECT_EQ(plan_kernels(invariant, kA100, true, sm80).parts[0].kernel.split_k, 1);
 }
 
-TEST(GemmPlanSm80, AKernelThatIsNamedSharesKOfNoMoreTilesThanThereAreCounters) {
+TEST(GemmPlanSm80, NamedKernelSharesKWithinItsCounters) {
   const Architecture* const sm80[] = {&architecture_of("sm80_mma_m64n256k64")};
   const KernelConfig split = kernel_config("sm80_mma_m64n128k128_splitk2");
   KernelProblem p{.n = 128 * 1024, .k = 4096, .m = 64};
@@ -135,7 +135,7 @@ TEST(GemmPlanSm80, AKernelThatIsNamedSharesKOfNoMoreTilesThanThereAreCounters) {
   EXPECT_THROW(plan_kernels(p, kA100, split, sm80), ValueError);
 }
 
-TEST(GpuTargets, AnOldDriverIsToldWhichOneItTakes) {
+TEST(GpuTargets, OldDriverErrorNamesTheNeededOne) {
   EXPECT_EQ(driver_fault(13000, 12080),
             "the driver is for CUDA 12.8, this build of CUDA 13.0 takes driver 580 or newer");
   EXPECT_EQ(driver_fault(12090, 0),

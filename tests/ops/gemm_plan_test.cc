@@ -9,7 +9,7 @@ using ::testing::HasSubstr;
 
 constexpr Capability kH200{.major = 9, .minor = 0, .multiprocessors = 132};
 
-TEST(GemmPlan, EveryKernelHasANameOfItsOwnThatFindsIt) {
+TEST(GemmPlan, EveryKernelIsFoundByItsName) {
   std::set<std::string> names;
   for (KernelConfig kernel : kernel_configs(kSm90Kernels))
     for (const int dependents : {0, 7})
@@ -62,7 +62,7 @@ TEST(GemmPlan, SaysItsKernelsGridSumsAndWorkspace) {
       HasSubstr("K in order\n"));
 }
 
-TEST(GemmPlan, IsMadeOfTheKernelThatTheCallerNames) {
+TEST(GemmPlan, TakesTheKernelOfTheCaller) {
   const KernelProblem p{.n = 4096, .k = 7168, .m = 100};
   const KernelPlan plan = plan_kernels(p, kH200, kernel_config("sm90_wgmma_m64n128k256"));
   EXPECT_EQ(plan.parts[0].rows, 100);
@@ -79,7 +79,7 @@ std::string refusal(const KernelProblem& problem, const KernelConfig& kernel) {
   }
 }
 
-TEST(GemmPlan, AKernelThatCannotDoTheProblemIsRefusedWithTheRule) {
+TEST(GemmPlan, UnsuitableKernelIsRefusedWithTheRule) {
   const KernelProblem p{.n = 4096, .k = 7168, .m = 100};
   const auto with = [&](auto change) {
     KernelProblem other = p;

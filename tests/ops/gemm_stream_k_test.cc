@@ -14,7 +14,7 @@ KernelConfig stream_k(int m, int split_k, int steps) {
   return {.m = m, .n = 64, .split_k = split_k, .stream_k_steps = steps};
 }
 
-TEST(GemmStreamK, TakesWhatWasMeasuredWhereThereIsMemoryForSums) {
+TEST(GemmStreamK, TakesTheMeasuredKernelWithWorkspace) {
   for (const auto& [rows, help] : {std::pair{16, 5}, {32, 5}, {64, 8}}) {
     EXPECT_EQ(choose_kernel(deep(rows)).stream_k_steps, help) << rows;
     KernelProblem without = deep(rows);
@@ -85,7 +85,7 @@ TEST(GemmStreamK, NeedsWhatItsKernelNeeds) {
   EXPECT_FALSE(is_possible(other, stream_k(64, 1, 1)));
 }
 
-TEST(GemmStreamK, HelpersFillTheMultiprocessorsAndHaveRoomForTheirSums) {
+TEST(GemmStreamK, HelpersFillTheGpuWithinTheWorkspace) {
   std::mt19937_64 rng(7);
   int count = 0;
   for (int i = 0; i < 20'000; ++i) {

@@ -70,7 +70,7 @@ TEST(GemmTune, TheModelsLikelyFastestComeFirst) {
   EXPECT_LE(tiles.size(), 13u);
 }
 
-TEST(GemmTune, TheChosenKernelStaysUnlessAnotherIsClearlyFaster) {
+TEST(GemmTune, ChosenKernelStaysUnlessAnotherIsFaster) {
   const KernelPlan chosen = plan_kernels(kFew, kH200);
   ASSERT_NE(parts_of(chosen)[0].kernel, kFast);
   for (const auto& [time, taken] : {std::pair(99.5, false), {98.5, true}}) {
@@ -113,7 +113,7 @@ TEST(GemmTune, MeasuresOnlyWhatTheProblemAllows) {
   for (const auto& [name, times] : gpu.asked()) EXPECT_THAT(name, HasSubstr("sm90_routed_"));
 }
 
-TEST(GemmTune, StreamKTakesAsMuchWorkspaceAsThereIs) {
+TEST(GemmTune, StreamKTakesTheWholeWorkspace) {
   const KernelProblem deep{.n = 7168, .k = 18432, .m = 16};
   for (const std::int64_t bytes : {std::int64_t{0}, std::int64_t{1} << 20, std::int64_t{8} << 20}) {
     FakeGpu gpu;
@@ -154,7 +154,7 @@ TEST(GemmTune, TwoPartsAreAPlanLikeAnyOther) {
   EXPECT_THROW(plan_of_parts(grouped, kH200, parts, sm90), ValueError);
 }
 
-TEST(GemmTune, AnArchitectureThatNamesNoCandidatesHasAllItsKernelsMeasured) {
+TEST(GemmTune, WithoutCandidatesAllKernelsAreMeasured) {
   const Capability a100{.major = 8, .minor = 0, .multiprocessors = 108};
   // Also where another architecture supports the GPU, and comes first.
   for (const Capability& gpu : {a100, kH200}) {
@@ -177,7 +177,7 @@ TEST(GemmTune, AnArchitectureThatNamesNoCandidatesHasAllItsKernelsMeasured) {
   }
 }
 
-TEST(GemmTune, OfSm80TheLikelyFastestAreMeasuredAndThoseThatShareKWhereThereIsAWorkspace) {
+TEST(GemmTune, Sm80MeasuresTheLikelyFastest) {
   const Architecture* const sm80[] = {&architecture_of("sm80_mma_m64n256k64")};
   ASSERT_NE(sm80[0]->candidates, nullptr);
   for (const std::int64_t workspace : {0, 6 << 20}) {
@@ -235,7 +235,7 @@ TEST_F(GemmTuner, MeasuresOnceAndKeepsItForOtherProcesses) {
       << "nothing is left beside the file";
 }
 
-TEST_F(GemmTuner, AnotherGpuDriverLibraryOrProductIsMeasuredForItself) {
+TEST_F(GemmTuner, EachGpuDriverAndProblemIsMeasured) {
   Tuner first = tuner();
   plan(first);
   int expected = 1;
@@ -272,7 +272,7 @@ TEST_F(GemmTuner, AnotherGpuDriverLibraryOrProductIsMeasuredForItself) {
   EXPECT_EQ(how_, "tuned now");
 }
 
-TEST_F(GemmTuner, WhatAFileHoldsIsCheckedAsAKernelByNameIs) {
+TEST_F(GemmTuner, FileEntriesAreCheckedLikeNamedKernels) {
   const TuneKey key{"H200", "580.1, CUDA 13.0", "0.1.0", "sm90 " + problem_key(few())};
   for (const auto& [parts, word] : std::vector<std::pair<std::vector<NamedPart>, const char*>>{
            {{{16, "sm90_nothing"}}, "must be the name of a kernel"},

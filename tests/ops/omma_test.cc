@@ -47,7 +47,7 @@ TEST(Omma, ElementsAreWherePtxSaysEachOnce) {
 /// PTX: with thread-id-a 0 the first pair of lanes of each quad has the scales of A, with 1 the
 /// second; of a pair the first lane those of row g, the second those of g + 8. Of B one lane of
 /// each quad has those of column g.
-TEST(Omma, ScalesAreInTheLanesOfTheirThreadIds) {
+TEST(Omma, ScalesLieInTheirLanes) {
   for (int id = 0; id < 2; ++id)
     for (int row = 0; row < kM; ++row) {
       const int lane = a_scale_lane(row, id);

@@ -121,7 +121,7 @@ TEST(PackedWeights, SayWhatTheyAre) {
             "PackedWeights()");
 }
 
-TEST(PackedWeights, OfADeviceThatIsNotThereAreRefused) {
+TEST(PackedWeights, MissingDeviceIsRefused) {
   const QuantizedMatrix w = random_weights({.rows = 64, .cols = 32}, 4);
   EXPECT_THROW(pack_weights(w.view(), {.device = Device::cuda(1000)}), UnsupportedError);
 }

@@ -180,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(Paths, PlatformFiles, testing::Values("short", "unicode
                          [](const auto& info) { return info.param; });
 
 #ifdef _WIN32
-TEST(PlatformPath, OfWhatIsNoUtf8IsAnError) {
+TEST(PlatformPath, InvalidUtf8IsAnError) {
   for (const char* text : {"\xff", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80",
                            "\xe2\x82", "\xf0\x9f\x98", "a\x80"})
     EXPECT_THROW(fs::path(std::string(text)), fs::filesystem_error) << text;

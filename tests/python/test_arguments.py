@@ -68,7 +68,7 @@ def test_a_path_may_be_bytes(folder):
     (nvfp4.repair, {"path": "org/tiny", "output": "o", "source": "s3://b/o"}),
     (nvfp4.compare, {"a": "org/tiny", "b": "q", "html": "s3://b/p.html"}),
     (nvfp4.verify, {"path": "org/tiny", "parts": "s3://b/parts"})])
-def test_nothing_is_downloaded_for_a_place_in_a_store(function, arguments, monkeypatch):
+def test_store_addresses_download_nothing(function, arguments, monkeypatch):
     monkeypatch.setattr("nvfp4._checkpoint.download_model", lambda name: pytest.fail("is downloaded"))
     with pytest.raises(nvfp4.UnsupportedError, match="is an address"):
         function(**arguments)

@@ -62,7 +62,7 @@ def inputs_of_layers(model, text):
     return {name: torch.cat(parts) for name, parts in seen.items()}
 
 
-def test_statistics_are_those_of_the_whole_model_at_once(model, text, tmp_path):
+def test_statistics_are_those_of_the_whole_model(model, text, tmp_path):
     out = tmp_path / "stats.safetensors"
     statistics = calibrate(model, text, out, keep_gram=True, **SIZES)
     inputs = inputs_of_layers(model, text)
@@ -84,7 +84,7 @@ def test_statistics_are_those_of_the_whole_model_at_once(model, text, tmp_path):
     assert {k: v.tolist() for k, v in again.tensors.items()} == {k: v.tolist() for k, v in statistics.tensors.items()}
 
 
-def test_the_bytes_of_gram_matrices_are_said_before_a_layer_runs(model, text, tmp_path):
+def test_gram_bytes_are_printed_before_a_layer_runs(model, text, tmp_path):
     lines = []
     statistics = calibrate(model, text, tmp_path / "stats", keep_gram=True, progress=lines.append, **SIZES)
     said = next(i for i, line in enumerate(lines) if line.startswith("Gram matrices: "))
@@ -93,7 +93,7 @@ def test_the_bytes_of_gram_matrices_are_said_before_a_layer_runs(model, text, tm
     assert lines[said] == f"Gram matrices: {written / 1e6:.1f} MB in {tmp_path / 'stats'}"
 
 
-def test_q_k_v_and_gate_up_share_a_gram_matrix(model, text, tmp_path):
+def test_fused_layers_share_a_gram_matrix(model, text, tmp_path):
     statistics = calibrate(model, text, tmp_path / "stats.safetensors", keep_gram=True, **SIZES)
     for module, owner in statistics.same_input.items():
         assert f"{module}.gram" not in statistics.tensors
@@ -342,7 +342,7 @@ def test_the_text_is_not_replaced(model, tmp_path):
     assert text.read_bytes() == before
 
 
-def test_a_model_whose_states_are_no_numbers_is_refused(text, tmp_path, capsys):
+def test_states_of_nan_are_refused(text, tmp_path, capsys):
     from safetensors.torch import load_file, save_file
 
     folder = write_model(tmp_path / "model", experts=False)
@@ -355,7 +355,7 @@ def test_a_model_whose_states_are_no_numbers_is_refused(text, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_an_embedding_that_is_used_in_another_way_is_no_zero(text, tmp_path, monkeypatch):
+def test_unread_embedding_rows_are_nan(text, tmp_path, monkeypatch):
     """Rows are read for embedding() alone; what stands for the others must not pass for them."""
     folder = write_model(tmp_path / "model", experts=False)
     monkeypatch.setattr(torch.nn.Embedding, "forward", lambda self, ids: self.weight[ids])
@@ -396,7 +396,7 @@ def test_quantizing_in_one_pass_gives_the_same_bytes(model, text, tmp_path, meth
     assert {p.name for p in tmp_path.iterdir()} == {"stats", "one", "two"}
 
 
-def test_a_link_out_of_the_model_is_refused_before_anything_is_written(model, text, tmp_path):
+def test_a_link_out_of_the_model_is_refused(model, text, tmp_path):
     copy = tmp_path / "model"
     shutil.copytree(model, copy)
     (tmp_path / "private.txt").write_text("private")
@@ -440,7 +440,7 @@ def test_an_interrupted_run_goes_on(model, text, tmp_path, one_pass):
     assert whole.modules() and not list(tmp_path.glob("*.parts"))
 
 
-def test_a_data_set_is_read_as_a_text_is(model, text, tmp_path):
+def test_a_data_set_equals_its_text(model, text, tmp_path):
     datasets = pytest.importorskip("datasets")
     documents = text.read_text(encoding="utf-8").split("\n\x1e\n")
     found = datasets.Dataset.from_dict({"words": documents})

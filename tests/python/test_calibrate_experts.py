@@ -59,7 +59,7 @@ def text(tmp_path_factory):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_statistics_are_those_of_the_stack_to_the_bit(name, dtype, text, tmp_path, monkeypatch):
+def test_statistics_equal_those_of_the_stack(name, dtype, text, tmp_path, monkeypatch):
     model, read = write_family(tmp_path / "model", name), experts.Source.read
     asked = []
 
@@ -87,7 +87,7 @@ def test_one_pass_writes_what_two_steps_write(name, text, tmp_path):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_experts_see_the_tokens_that_the_router_gives_them(name, text, tmp_path):
+def test_experts_see_their_routed_tokens(name, text, tmp_path):
     """Llama 4's own module multiplies zeros for all others, and would count them."""
     statistics = calibrate(write_family(tmp_path / "model", name), text, tmp_path / "stats", **SIZES)
     counts = {}
@@ -112,7 +112,7 @@ def test_llama4_is_the_sum_of_its_experts(tmp_path):
 
 
 @pytest.mark.parametrize("windows, room, reads", [(9, 2, 3), (9, 3, 3), (9, 8, 1), (2, 0, 2)])
-def test_an_expert_is_read_once_for_many_batches_and_alone_in_memory(windows, room, reads, text, tmp_path, monkeypatch):
+def test_an_expert_is_read_once_and_alone(windows, room, reads, text, tmp_path, monkeypatch):
     """Side by side are a batch, of a window here, and as many as have room beside it."""
     model, read, alive, asked = write_family(tmp_path / "model", "mixtral"), experts.Source.read, [], []
 
@@ -133,7 +133,7 @@ def test_an_expert_is_read_once_for_many_batches_and_alone_in_memory(windows, ro
 
 
 @pytest.mark.parametrize("name, room, reads", [("mixtral", 8, 9), ("dense", 2, 3), ("dense", 0, 9)])
-def test_a_matrix_of_a_linear_layer_is_alone_in_memory(name, room, reads, text, tmp_path, monkeypatch):
+def test_one_linear_matrix_is_in_memory(name, room, reads, text, tmp_path, monkeypatch):
     """Where there are experts, each batch reads those of its own."""
     model = write_family(tmp_path / "model", name) if name != "dense" else write_model(tmp_path / "model", False)
     read, alive, asked = experts.Source.read_whole, [], []
@@ -178,7 +178,7 @@ class Gathers(AllAtOnce):
         return torch.bmm(x, self.up[experts])
 
 
-def test_what_takes_a_matrix_at_a_time_is_known_by_its_forward():
+def test_single_matrix_modules_are_known_by_forward():
     assert experts.takes_one_at_a_time(OneByOne())
     assert not any(experts.takes_one_at_a_time(kind()) for kind in (AllAtOnce, Slices, Gathers))
     found, others = experts.streamed_modules(torch.nn.ModuleDict(dict(
@@ -186,7 +186,7 @@ def test_what_takes_a_matrix_at_a_time_is_known_by_its_forward():
     assert list(found) == ["a"] and others == {"b": "what Slices does with its experts is not known"}
 
 
-def test_a_module_of_another_form_is_named_and_read_as_a_whole(text, tmp_path, monkeypatch):
+def test_other_modules_are_named_and_read_whole(text, tmp_path, monkeypatch):
     model, lines = write_family(tmp_path / "model", "mixtral"), []
     calibrate(model, text, tmp_path / "streamed", progress=lines.append, **SIZES)
     assert not any("as a whole" in line for line in lines)
@@ -205,7 +205,7 @@ def change_tensors(model, change):
     save_file({name: t.contiguous() for name, t in tensors.items()}, model / "model.safetensors", {"format": "pt"})
 
 
-def test_a_checkpoint_whose_experts_do_not_fit_is_named(text, tmp_path):
+def test_unfitting_experts_are_named(text, tmp_path):
     model = write_family(tmp_path / "model", "mixtral")
     name = next(n for n in bytes_by_name(model) if ".layers.1." in n and ".experts.2.w2." in n)
     change_tensors(model, lambda tensors: tensors.update({name: tensors[name][:, :32]}))
@@ -217,7 +217,7 @@ def test_a_checkpoint_whose_experts_do_not_fit_is_named(text, tmp_path):
     assert not (tmp_path / "stats").exists()
 
 
-def test_batches_take_turns_and_the_least_wanted_is_opened():
+def test_batches_take_turns():
     done, opened = [], []
 
     def job(name, keys):

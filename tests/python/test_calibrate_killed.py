@@ -66,7 +66,7 @@ def files_of(folder):
 
 
 @pytest.mark.parametrize("what", ["statistics", *(pytest.param(what, marks=pytest.mark.slow) for what in ("dense", "experts"))])
-def test_killed_before_any_change_it_goes_on_to_the_same_bytes(tmp_path, run, what):
+def test_a_killed_run_resumes_to_the_same_bytes(tmp_path, run, what):
     model = write_model(tmp_path / "model", what == "experts")
     text = write_text_of_words(tmp_path / "text.txt")
 

@@ -50,7 +50,7 @@ def shown(rows, dtype=torch.float32, **given):
 
 @pytest.mark.parametrize("rows, dtype", [(5, torch.float32), (5, torch.bfloat16), (80, torch.float32),
                                          (90, torch.float32), (300, torch.bfloat16)])
-def test_inputs_of_few_tokens_are_kept_instead_of_a_gram_matrix(rows, dtype, tmp_path):
+def test_few_tokens_are_kept_as_inputs(rows, dtype, tmp_path):
     collector, inputs = shown(rows, dtype)
     few = rows * BATCHES < DEPTH
     assert held(collector) == EXPERTS * DEPTH * (rows * BATCHES * dtype.itemsize if few else DEPTH * 4)
@@ -81,7 +81,7 @@ def test_gram_matrices_leave_memory_as_they_are_written(rows, tmp_path, monkeypa
 
 @pytest.mark.parametrize("matrices", [0, 1, 2.5, 20])
 @pytest.mark.parametrize("rows, dtype", [(5, torch.bfloat16), (90, torch.float32), (300, torch.bfloat16)])
-def test_inputs_without_a_place_in_memory_wait_on_disk_and_change_no_bit(rows, dtype, matrices, tmp_path):
+def test_spooled_inputs_change_no_bit(rows, dtype, matrices, tmp_path):
     memory = int(matrices * DEPTH * DEPTH * 4)
     spool = Spool(tmp_path)
     collector, _ = shown(rows, dtype, memory=memory, spool=spool)
@@ -137,7 +137,7 @@ def test_one_tensor_at_a_time_is_written(tmp_path):
     assert most == 1
 
 
-def test_weights_of_a_layer_are_gone_before_its_statistics_are_written(tmp_path, monkeypatch):
+def test_weights_are_freed_before_statistics_are_written(tmp_path, monkeypatch):
     alive, save = [], Parts.save
     load = Blocks._load
 
@@ -164,7 +164,7 @@ def test_what_makes_logits_is_not_read(tmp_path):
     assert not blocks.model.model.embed_tokens.weight.is_meta and blocks.model.lm_head.weight.is_meta
 
 
-def test_a_dry_run_counts_one_expert_whatever_their_number(tmp_path):
+def test_a_dry_run_counts_one_expert(tmp_path):
     layers = []
     for experts in (4, 256):
         config = transformers.MixtralConfig(hidden_size=64, intermediate_size=128, num_hidden_layers=2, vocab_size=32,
@@ -208,7 +208,7 @@ def test_many_experts_take_no_more_memory_than_few(one_pass, tmp_path):
 
 
 @needs_linux
-def test_a_gram_matrix_is_factored_in_twelve_bytes_for_each_of_its_elements(tmp_path):
+def test_factoring_takes_twelve_bytes_an_element(tmp_path):
     depth, module, model = 3072, "model.layers.0.mlp.down_proj", tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text('{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}')

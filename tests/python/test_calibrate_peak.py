@@ -38,7 +38,7 @@ def peak_of(folder, width, inner, vocabulary=32, windows=16, batch=4, given=""):
 
 
 @pytest.mark.slow
-def test_of_a_layer_one_matrix_and_of_the_embedding_few_rows(tmp_path):
+def test_memory_holds_one_matrix_and_few_rows(tmp_path):
     width, inner, vocabulary = 1024, 4096, 32768
     layer, embedding = 4 * width * (4 * width + 3 * inner), 4 * width * vocabulary
     bound = 4 * width * inner + PROCESS

@@ -84,7 +84,7 @@ def by_brute_force(model, kind, text, statistics, few):
 
 
 @pytest.mark.parametrize("memory", [None, 0])
-def test_each_group_alone_does_what_it_does_in_the_whole_model(model, kind, text, memory, tmp_path):
+def test_each_group_alone_equals_the_whole_model(model, kind, text, memory, tmp_path):
     statistics = calibrate(model, text, tmp_path / "stats", sensitivity=2 * SIZES["context"], gram_memory=memory, **SIZES)
     found, expected = sensitivities(statistics), by_brute_force(model, kind, text, statistics, 2)
     assert found.keys() == expected.keys() == set(statistics.modules())
@@ -93,7 +93,7 @@ def test_each_group_alone_does_what_it_does_in_the_whole_model(model, kind, text
     assert len({round(math.log(v), 6) for v in found.values()}) == 2 * len(GROUPS[kind])
 
 
-def test_statistics_without_it_are_the_same_but_for_it(model, text, tmp_path):
+def test_other_statistics_do_not_depend_on_it(model, text, tmp_path):
     """Also those of keys and values, which the copies of the states make, too."""
     plain = calibrate(model, text, tmp_path / "plain", sensitivity=0, **SIZES)
     full = calibrate(model, text, tmp_path / "full", **SIZES)
@@ -104,7 +104,7 @@ def test_statistics_without_it_are_the_same_but_for_it(model, text, tmp_path):
     assert any(k.endswith("k_cache.amax") for k in plain.tensors)
 
 
-def test_of_ranks_that_measure_every_token_it_is_that_of_one_process(model, text, tmp_path):
+def test_ranks_of_every_token_equal_one_process(model, text, tmp_path):
     sizes = dict(windows=9, context=32)
     whole = sensitivities(calibrate(model, text, tmp_path / "whole", batch=9, sensitivity=9 * 32, **sizes))
     for rank in range(3):
@@ -125,7 +125,7 @@ def test_merged_with_statistics_without_it_stays(model, text, tmp_path):
 
 
 @pytest.mark.parametrize("stopped", ["model.layers.0", "model.layers.1"])
-def test_an_interrupted_run_goes_on_to_the_same_numbers(model, text, tmp_path, stopped):
+def test_an_interrupted_run_resumes_to_equal_numbers(model, text, tmp_path, stopped):
     class Interrupted(Exception):
         pass
 
@@ -183,7 +183,7 @@ def test_only_who_can_use_it_pays_for_it(model, text, tmp_path, monkeypatch):
     calibrate(model, text, None, quantize=tmp_path / "out", method="weighted", **SIZES)
 
 
-def test_experts_that_the_few_tokens_did_not_reach_are_taken_to_be_like_the_others():
+def test_unreached_experts_take_the_others_value():
     statistics = Statistics()
     for module, count, squares in (("a", 30.0, 3.0), ("b", 10.0, 9.0), ("c", 20.0, 1e9)):
         statistics.tensors |= {f"{module}.count": torch.tensor([count]), f"{module}.diag": torch.full((4,), squares)}
@@ -192,7 +192,7 @@ def test_experts_that_the_few_tokens_did_not_reach_are_taken_to_be_like_the_othe
     assert lost == pytest.approx((12 + 72) / 40 * 60 / 50)
 
 
-def test_the_default_adds_a_tenth_to_the_time_whatever_the_number_of_layers():
+def test_the_default_adds_a_tenth_of_the_time():
     for layers in (16, 40, 80, 200):
         tokens = default_tokens(131072, 4 * layers)
         copies = sum(1 + 4 * (i + 1) for i in range(layers))
@@ -203,7 +203,7 @@ def test_the_default_adds_a_tenth_to_the_time_whatever_the_number_of_layers():
     assert windows_of_few(81, 512, 8) == (1, 81)
 
 
-def test_what_loaders_fuse_and_all_experts_are_a_group():
+def test_fused_layers_and_experts_are_a_group():
     names = ["self_attn.q_proj", "self_attn.o_proj", "self_attn.v_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj",
              "mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj", "mlp.shared_experts.down_proj"]
     weights = [name if ".experts." in name else f"{name}.weight" for name in names]

@@ -157,7 +157,7 @@ assert (out / "config.json").exists()
 """
 
 
-def test_ctrl_c_ends_a_function_that_reports_to_nobody(tmp_path):
+def test_ctrl_c_ends_a_function_without_progress(tmp_path):
     nvfp4.sample(tmp_path / "large", layers=8, scale=0.2)
     run = subprocess.run([sys.executable, "-c", INTERRUPTED, tmp_path / "large", tmp_path / "out"],
                          capture_output=True, text=True, check=False)

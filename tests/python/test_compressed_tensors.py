@@ -73,7 +73,7 @@ def decompress(codes, scales, divisor):
         SCHEME)["weight"]
 
 
-def test_every_code_and_scale_dequantizes_to_the_same_bits_under_a_power_of_two():
+def test_powers_of_two_dequantize_to_equal_bits():
     codes = torch.arange(256, dtype=torch.uint8).repeat_interleave(8).reshape(256, 8)
     for scale in range(0x7F):
         scales = torch.full((256, 1), scale, dtype=torch.uint8)

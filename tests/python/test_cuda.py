@@ -28,7 +28,7 @@ def same(on_gpu, got, expected):
 
 @pytest.mark.parametrize("dtype", LOGICAL)
 @pytest.mark.parametrize("quantizer", nvfp4.quantizer_names())
-def test_quantize_and_dequantize_give_the_bytes_of_the_cpu(on_gpu, dtype, quantizer):
+def test_quantize_and_dequantize_equal_the_cpu(on_gpu, dtype, quantizer):
     x = rounded(normal(1, 37, 208), dtype)
     gpu = on_gpu.put(x, dtype)
     for layout in ("linear", "tiled_128x4", "packed_mn_major"):

@@ -119,7 +119,7 @@ def test_a_target_that_re_takes_years_for_ends(target, message):
             ignoring.mode(name)
 
 
-def test_parts_that_an_engine_fuses_must_be_of_one_kind():
+def test_fused_parts_must_be_of_one_kind():
     whole = Declared({**MODELOPT, "ignore": [f"a.{part}" for part in FUSED]})
     assert whole.mode("a.qkv_proj", FUSED) is None
     assert Declared(MODELOPT).mode("a.qkv_proj", FUSED) == "W4A4"
@@ -167,7 +167,7 @@ def test_an_engine_without_what_is_needed_runs_on(caplog, version, change, messa
     assert bool(caplog.records) == bool(message) and re.search(message or "", caplog.text)
 
 
-def test_a_missing_part_of_this_package_is_not_blamed_on_another():
+def test_a_missing_module_of_ours_is_named():
     with pytest.raises(ImportError), interface("vLLM", "0.32"):
         raise ImportError("no EntryList", name="nvfp4._core")
 
@@ -225,13 +225,13 @@ def test_fused_parts_have_the_scales_that_were_loaded(scalars, factors):
 
 
 @pytest.mark.parametrize("parts", [(0,), (0, 2), (1, 2)])
-def test_a_missing_global_scale_is_not_that_of_another_part(parts):
+def test_a_missing_global_scale_is_refused(parts):
     method, layer, _ = loaded_layer([("weight_scale_2", 2.0, part) for part in parts])
     with pytest.raises(nvfp4.FormatError, match="a.qkv_proj: no 'weight_scale_2' was loaded"):
         method.process_weights_after_loading(layer)
 
 
-def test_a_missing_input_scale_is_measured_for_each_row():
+def test_a_missing_input_scale_is_measured():
     whole = [("weight_scale_2", 2.0)]
     for given, stored in (([("input_scale", 0.5)], True), ([("input_scale", 0.5, 0)], False)):
         method, layer, _ = loaded_layer(whole + given, "W4A4")

@@ -100,7 +100,7 @@ def test_figures(at):
 
 @pytest.mark.parametrize("device, dtype, expected", [
     ("cuda", None, "bfloat16"), ("cuda", "float32", "float32"), ("cpu", None, "float32"), ("cpu", "float16", "float16")])
-def test_both_models_have_the_dtype_that_was_asked_for(at, monkeypatch, device, dtype, expected):
+def test_both_models_have_the_requested_dtype(at, monkeypatch, device, dtype, expected):
     loaded = []
     monkeypatch.setattr(package, "usable_device", lambda name: None)  # there may be no GPU here
     monkeypatch.setattr(package, "_Subject", lambda folder, device, dtype: loaded.append((device, dtype)))

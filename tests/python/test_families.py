@@ -212,7 +212,7 @@ def check_logits(name, ours, theirs, deltas, bound):
 
 @pytest.mark.parametrize("format", ["modelopt", "compressed-tensors"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_bf16_model_loads_as_its_source_does_with_weights_of_nvfp4(folders, name, format):
+def test_the_bf16_model_loads_as_its_source(folders, name, format):
     source, _, plain = folders(name, format, "nvfp4")
     theirs, source_info = load(name, source)
     ours, info = load(name, plain)
@@ -263,7 +263,7 @@ def test_families_that_transformers_cannot_load_compressed(folders, name):
 
 
 @pytest.mark.parametrize("format", ["modelopt", "compressed-tensors"])
-def test_a_model_in_fp32_becomes_one_in_bf16(tmp_path, format):
+def test_a_model_in_fp32_becomes_bf16(tmp_path, format):
     """Loaded without a dtype, which config.json must say."""
     torch.manual_seed(1)
     config = transformers.LlamaConfig(**DECODER)

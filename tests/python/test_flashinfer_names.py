@@ -200,7 +200,7 @@ def test_a_scale_for_each_token(layout):
     assert not (codes[3] & 0x77).any()
 
 
-def test_a_scale_for_each_token_of_torch_has_the_same_bits():
+def test_torch_scales_for_each_token_have_equal_bits():
     torch = pytest.importorskip("torch")
     x = normal(43, 300, 64)
     base = np.float32(1) / np.float32(2688)

@@ -72,7 +72,7 @@ def test_whatever_exports_dlpack():
     np.testing.assert_array_equal(nvfp4.dequantize(foreign), nvfp4.dequantize(same))
 
 
-def test_packed_types_of_torch_are_read_as_they_are():
+def test_packed_torch_types_are_read():
     torch = pytest.importorskip("torch")
     if not hasattr(torch, "float4_e2m1fn_x2"):
         pytest.skip("this PyTorch has no float4_e2m1fn_x2")
@@ -92,7 +92,7 @@ def test_torch_memory_is_written_in_place():
     assert nvfp4.dequantize(q, out=out) is out and torch.equal(out, torch.ones_like(out))
 
 
-def test_arrays_of_a_gpu_are_exported_as_often_as_they_are_asked_for():
+def test_gpu_arrays_are_exported_repeatedly():
     torch = pytest.importorskip("torch")
     from nvfp4 import _arrays, _core
     x, residual = (torch.from_numpy(normal(s, 5, 64)) for s in (6, 7))
@@ -208,7 +208,7 @@ def test_a_plan_says_how_a_product_is_done():
         nvfp4.plan_gemm(w, 8, kernel="reference_w4a4")
 
 
-def test_products_on_a_gpu_reach_the_library_with_what_it_wants(monkeypatch):
+def test_gpu_gemm_reaches_the_library(monkeypatch):
     """As if tensors of the CPU lay on a GPU: all goes well up to the library, which knows better."""
     torch = pytest.importorskip("torch")
     import nvfp4.torch  # noqa: F401: registers the operators
@@ -228,7 +228,7 @@ def test_products_on_a_gpu_reach_the_library_with_what_it_wants(monkeypatch):
 
 
 @pytest.mark.parametrize("rows, blocks", [(1, 1), (31, 5), (128, 4), (129, 8), (300, 33), (2048, 64)])
-def test_interleaved_scales_are_those_that_pytorch_gives_to_cublas(rows, blocks):
+def test_interleaved_scales_equal_those_of_pytorch(rows, blocks):
     torch = pytest.importorskip("torch")
     pytest.importorskip("expecttest")  # that of PyTorch's own tests, which have to_blocked()
     from torch.testing._internal.common_quantized import to_blocked

@@ -15,7 +15,7 @@ def close(y, exact):
 
 @pytest.mark.parametrize("scheme", ["w4a16", "w4a4"])
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_is_the_product_of_its_rows_and_matrices(form, scheme):
+def test_every_form_is_its_product(form, scheme):
     name = name_of(form)
     packed, w = weights(form)
     x, value = left(form, scheme)
@@ -87,7 +87,7 @@ def test_swiglu_and_its_quantization(form, scheme, interleave):
     np.testing.assert_array_equal(again.codes[rows], q.codes[rows])
 
 
-def test_the_scales_of_a_quantized_result_have_a_layout():
+def test_quantized_results_have_a_scale_layout():
     packed, _ = weights("dense", 0)
     x = normal(33, ROWS, K)
     q = nvfp4.gemm(x, packed, epilogue="swiglu_quantize", out_global_scale=0.01)

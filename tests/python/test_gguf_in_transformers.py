@@ -81,7 +81,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_files_of_other_programs_compute_what_the_model_does(name, tmp_path):
+def test_foreign_files_compute_what_the_model_does(name, tmp_path):
     kind, arguments = FOREIGN[name]
     torch.manual_seed(1)
     model = getattr(transformers, kind + "ForCausalLM")(getattr(transformers, kind + "Config")(**arguments))

@@ -62,7 +62,7 @@ def test_every_command_prints_what_it_says(folder):
     check("repair", printed(folder, "repair", "q", "mended-dry", "--dry-run"))
 
 
-def test_ranks_print_what_one_process_does_or_who_is_missing(folder):
+def test_ranks_print_the_report_or_missing_ranks(folder):
     nvfp4.quantize_checkpoint(folder / "m", folder / "shared")
     for words in (["compare", "m", "shared"], ["verify", "shared", "--source", "m"]):
         shared = [*words, "--ranks", "2", "--parts", f"parts-{words[0]}"]

@@ -61,7 +61,7 @@ def decode(codes, scales, multiplier, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_every_code_and_scale_dequantizes_to_the_same_bits_under_a_power_of_two(dtype):
+def test_powers_of_two_dequantize_to_equal_bits(dtype):
     codes = torch.arange(256, dtype=torch.uint8).repeat_interleave(8).reshape(256, 8)
     for scale in range(0x7F):
         scales = torch.full((256, 1), scale, dtype=torch.uint8)
@@ -89,7 +89,7 @@ def test_dequantization_rounds_once_more_under_other_global_scales():
 @pytest.mark.parametrize("largest, significands", [
     (2688, [1.3671875, 1.9140625]),
     (1536, [1.015625, 1.046875, 1.09375, 1.15625, 1.53125, 1.5625, 1.71875])], ids=["max", "mse"])
-def test_bfloat16_differs_for_few_of_the_significands_that_an_amax_has(largest, significands):
+def test_bfloat16_differs_for_few_significands(largest, significands):
     """An ulp of FP32 decides the rounding to BF16 only where e2m1 · scale · global is near a tie."""
     scales = torch.arange(0x7F, dtype=torch.uint8).repeat_interleave(16).reshape(-1, 1)
     codes = torch.arange(16, dtype=torch.uint8).repeat_interleave(8).reshape(16, 8).repeat(0x7F, 1)

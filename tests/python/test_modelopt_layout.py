@@ -177,7 +177,7 @@ def test_recipes_have_the_layout_of_modelopts_export(source, tmp_path, recipe):
     expect_the_same(ours, theirs(source, RECIPES[recipe](), tmp_path / "theirs"), source)
 
 
-def test_without_statistics_the_cache_is_as_their_cast_leaves_it(source, tmp_path):
+def test_without_statistics_the_cache_is_cast(source, tmp_path):
     if reason := LEFT_OUT.get((source.name.rpartition("-")[0], "nvidia")):
         pytest.skip(reason)
     ours = tmp_path / "ours"

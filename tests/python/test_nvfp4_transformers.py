@@ -271,7 +271,7 @@ def test_layers_of_one_product_keep_their_scales(folders, tmp_path):
 
 
 @pytest.mark.parametrize("family", ("llama", "mixtral"))
-def test_quantizing_while_loading_gives_the_bytes_of_the_command(folders, tmp_path, family):
+def test_quantizing_while_loading_equals_the_command(folders, tmp_path, family):
     source = folders(family)[1]
     nvfp4.quantize_checkpoint(source, tmp_path / "command", scheme="nvfp4", method="max")
     model = load(source, torch.bfloat16, quantization_config=backend.Config("nvfp4", "max"))
@@ -483,7 +483,7 @@ def test_other_algorithms_are_refused(folders, tmp_path):
         transformers.AutoModelForCausalLM.from_pretrained(folder)
 
 
-def test_a_dtype_without_kernels_is_named_before_anything_is_loaded(folders, monkeypatch):
+def test_a_dtype_without_kernels_is_named_first(folders, monkeypatch):
     monkeypatch.setattr(transformers.PreTrainedModel, "_load_pretrained_model", None)
     with pytest.raises(nvfp4.Error, match="float64"):
         load(folders("llama")[0], torch.float64)

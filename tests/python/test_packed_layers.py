@@ -65,7 +65,7 @@ def test_an_input_that_changed_is_multiplied_again(folders, context):
 
 
 @torch.no_grad()
-def test_an_input_that_changes_within_the_module_is_multiplied_again(folders):
+def test_a_changed_input_is_multiplied_again(folders):
     attention = attention_of(load(folders("qwen2")[0]))
     attention.forward = lambda x: (attention.q_proj(x), x.mul_(-3), attention.k_proj(x))[2]
     x = input_of(attention)
@@ -73,7 +73,7 @@ def test_an_input_that_changes_within_the_module_is_multiplied_again(folders):
     assert torch.equal(attention(x), expected)
 
 
-def test_a_result_without_a_gradient_is_not_taken_where_one_is_wanted(folders):
+def test_cached_results_without_gradient_are_not_reused(folders):
     attention = attention_of(load(folders("qwen2")[0]))
 
     def forward(x):

@@ -135,7 +135,7 @@ def test_weights_scales_lie_as_they_came_or_transposed():
         nvfp4.mm_fp4(A, B.T, A_SF, B_SF.reshape(64, 8))
 
 
-def test_the_operator_does_not_transpose_what_is_not_transposed():
+def test_the_operator_transposes_nothing_by_itself():
     torch = pytest.importorskip("torch")
     import nvfp4.torch  # noqa: F401: registers the operators
     a, a_sf, b, b_sf = map(torch.from_numpy, (A, A_SF, B, B_SF))

@@ -205,7 +205,7 @@ def test_two_quantizations_side_by_side(tmp_path):
         nvfp4.compare(tmp_path / "a", tmp_path / "max", against=tmp_path / "mse")
 
 
-def test_the_curve_of_a_number_of_bits_is_plotted(tmp_path):
+def test_the_curve_of_bits_is_plotted(tmp_path):
     nvfp4.sample(tmp_path / "a", layers=2, scale=1 / 64)
     report = nvfp4.quantize_checkpoint(tmp_path / "a", tmp_path / "b", bits=6)
     (tmp_path / "run.json").write_text(json.dumps(report))
@@ -229,7 +229,7 @@ def test_the_curve_of_a_number_of_bits_is_plotted(tmp_path):
             nvfp4.compare(tmp_path / "a", tmp_path / "b", html=tmp_path / "no.html", run=tmp_path / "run.json")
 
 
-def test_the_sample_in_the_documentation_is_what_its_commands_print(tmp_path):
+def test_the_documented_sample_is_what_commands_print(tmp_path):
     docs = Path(__file__).parents[2] / "docs"
     text = (docs / "commands.md").read_text(encoding="utf-8").split("## Two quantizations side by side")[1]
     for line in text.split("```text\n")[1].split("```")[0].splitlines():

@@ -32,7 +32,7 @@ def parameters(command):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_lists_the_options_of_the_table_in_its_order(command):
+def test_help_lists_the_options_in_order(command):
     names = [re.split(r"  |(?<=[a-z]) [A-Z]", line.strip())[0].replace(", ", ",")
              for line in help_of(command).splitlines() if re.match(r"  (-|[A-Z]+  )", line)]
     wanted = [o["names"] for o in COMMANDS[command]["options"]]
@@ -107,7 +107,7 @@ def test_arguments_of_another_type_are_named():
         nvfp4.verify(3)
 
 
-def test_weights_are_quantized_alike_and_activations_as_flashinfer_does():
+def test_weights_and_activations_have_their_defaults():
     for function in (nvfp4.quantize, nvfp4.global_scales):
         assert inspect.signature(function).parameters["quantizer"].default == "mse"
     for function in (nvfp4.nvfp4_quantize, nvfp4.silu_and_mul_nvfp4_quantize,

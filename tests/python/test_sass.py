@@ -33,7 +33,7 @@ def test_next_to_nothing_is_spilled(path):
 
 
 @pytest.mark.parametrize("path", OBJECTS, ids=lambda p: Path(p).name)
-def test_few_rows_take_few_instructions_for_a_strip_of_weights(path):
+def test_few_rows_take_few_instructions(path):
     """Reading 16 x 64 weights at 4.8 TB/s leaves each scheduler of an H200 111 cycles, of which decoding
     takes some 92: see docs/notes/gemm-mma.md."""
     most = STRIP_INSTRUCTIONS["bf16" if "bf16" in path else "f16"]

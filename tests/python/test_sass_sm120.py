@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not OBJECTS or not TOOL,
 
 
 @pytest.mark.parametrize("path", OBJECTS, ids=lambda p: Path(p).name)
-def test_every_kernel_has_the_products_of_its_tile_and_few_instructions_beside(path):
+def test_every_kernel_has_few_other_instructions(path):
     found = kernels(path)
     assert {architecture for architecture, _ in found} == {"sm_120f"} and len(found) >= 8
     assert MOST_INSTRUCTIONS.keys() <= {(k.m, k.n) for k in found.values()}

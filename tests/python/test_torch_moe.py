@@ -74,7 +74,7 @@ def test_agrees_with_separate_operators(device, tokens, mode):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_rows_do_not_depend_on_others_of_their_expert(device):
+def test_rows_of_an_expert_are_independent(device):
     experts, (x, ids, weights) = Experts(device), call(device, 50)
     together = experts(x, ids, weights)
     assert far(torch.cat([experts(x[i:i + 2], ids[i:i + 2], weights[i:i + 2]) for i in range(0, 50, 2)]), together) <= .06

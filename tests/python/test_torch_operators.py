@@ -56,7 +56,7 @@ def cases():
 
 
 @pytest.mark.parametrize("name", ["quantize", *FLASHINFERS])
-def test_arguments_have_the_names_order_and_defaults_of_the_function(name):
+def test_arguments_equal_those_of_the_function(name):
     function = inspect.signature(getattr(nvfp4, name)).parameters
     schema = getattr(torch.ops.nvfp4, name).default._schema.arguments
     names = [a.name for a in schema]
@@ -122,7 +122,7 @@ def three_threads(monkeypatch):
     layers._core.set_parallel_region(0)
 
 
-def test_products_run_on_the_threads_of_pytorch_with_the_same_bits(three_threads, monkeypatch):
+def test_threads_of_pytorch_give_the_same_bits(three_threads, monkeypatch):
     x, weights = tensor(6, 3, 512), packed_bytes()
     folder = pathlib.Path(torch.__file__).parent
     brought = [*folder.glob("lib/libgomp*"), *folder.with_name("torch.libs").glob("libgomp*")]
@@ -144,7 +144,7 @@ def test_products_run_on_the_threads_of_pytorch_with_the_same_bits(three_threads
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_products_run_in_a_child_that_pytorchs_threads_are_not_in(three_threads):
+def test_products_run_in_a_forked_child(three_threads):
     torch.randn(1 << 21).exp()  # which starts them
     x, weights = tensor(6, 3, 512), packed_bytes()
     y = torch.ops.nvfp4.linear(x, weights, 2048)
@@ -207,7 +207,7 @@ def test_compilers_know_the_gradients(name, arguments, matrices, rows):
 @pytest.mark.parametrize("mode, scale, message", [
     (3, GLOBAL, "input_mode = 3, must be 0"), (-1, GLOBAL, "input_mode = -1, must be 0"),
     (layers.MULTIPLY, None, "input_mode = 2 without input_scale")])
-def test_modes_of_inputs_that_do_not_exist_are_refused(mode, scale, message):
+def test_unknown_input_modes_are_refused(mode, scale, message):
     x, weights = tensor(6, 3, 512), packed_bytes()
     for rows in x, x[:0]:
         with pytest.raises(nvfp4.InvalidValueError, match=message):

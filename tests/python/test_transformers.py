@@ -134,7 +134,7 @@ def without_activations(model):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", MODELS)
-def test_weights_and_logits_are_those_of_our_own_dequantized_model(folders, name, scheme):
+def test_weights_and_logits_equal_our_dequantized_model(folders, name, scheme):
     if name in MOE and STACKS_EXPERTS:
         pytest.skip(LEAVES_OUT)
     quantized, plain = folders(name, scheme, True)
@@ -151,7 +151,7 @@ def test_weights_and_logits_are_those_of_our_own_dequantized_model(folders, name
 @pytest.mark.skipif(not STACKS_EXPERTS, reason="transformers 4 does not stack experts")
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", MOE)
-def test_stacked_experts_lack_the_global_scale_and_nothing_else(folders, name, scheme):
+def test_stacked_experts_lack_only_the_global_scale(folders, name, scheme):
     """huggingface/transformers#48371: without it, experts are DIVISOR times too large. Should this
     fail with a newer transformers, it has been fixed there: the test above will do."""
     quantized, plain = folders(name, scheme, True)
@@ -192,7 +192,7 @@ def sensitivity(ours, theirs, worst):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_any_global_scale_gives_neighbouring_weights_and_logits_within_their_bound(folders, name):
+def test_any_global_scale_stays_within_the_bound(folders, name):
     """compressed-tensors divides where we multiply: before it is rounded to BF16 a weight is off by
     at most 4 · 2^-24 of itself; and by 2^-8 more if the divisor is rounded to BF16 (transformers 4).
     Then one BF16 rounding each: 2^-8 twice."""

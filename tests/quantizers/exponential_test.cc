@@ -67,12 +67,12 @@ void expect_two_units_at_most(Worst worst) {
   EXPECT_LE(worst_in_parts(worst, kSign, float_bits(kExpLowest) + 1), 2u);
 }
 
-TEST(Exponential, IsTwoUnitsOfTheLastPlaceOffAtMost) {
+TEST(Exponential, ErrorIsAtMostTwoUlps) {
   for (double x = -110; x < 95; x += 0.00137)  // the yardstick itself
     ASSERT_NEAR(exact(x) / std::exp(x), 1.0, 1e-13) << x;
   expect_two_units_at_most(worst_of_some);
 }
-TEST(ExponentialSlow, IsTwoUnitsOfTheLastPlaceOffAtMost) {
+TEST(ExponentialSlow, ErrorIsAtMostTwoUlps) {
   if (!kAll) GTEST_SKIP() << "without fused multiply-adds every value takes minutes";
   expect_two_units_at_most(worst_of_all);
 }

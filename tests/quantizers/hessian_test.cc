@@ -28,7 +28,7 @@ double exact_cost(const float* x, const float* h, int block, float divisor, E4M3
   return cost;
 }
 
-TEST(Hessian, TheChosenScaleHasTheLeastErrorUpToRounding) {
+TEST(Hessian, ChosenScaleHasTheLeastError) {
   int improved = 0;
   for (const int block : {16, 32})
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
@@ -64,7 +64,7 @@ TEST(Hessian, TheChosenScaleHasTheLeastErrorUpToRounding) {
 
 // BF16 weights have many elements on a threshold, where r changes its sign with the code: the cost
 // must be that of the codes that are written.
-TEST(Hessian, OfElementsOnThresholdsEqualsBruteForceWithTheEncodersCodes) {
+TEST(Hessian, TiesEqualBruteForce) {
   for (const std::string& backend : test::available_backends())
     for (const int block : {16, 32})
       for (const float largest : {1.5f, 1.0f, 1.125f, 1.3125f, 1.875f, 1.6640625f}) {
@@ -103,7 +103,7 @@ void expect_same(const Matrix& x, int block, const Matrix& hessian, std::span<co
   EXPECT_TRUE(quantize(x.view(), plain) == quantize(x.view(), with)) << backend;
 }
 
-TEST(Hessian, ADiagonalOneIsTheWeightedErrorAndTheIdentityThePlainOne) {
+TEST(Hessian, DiagonalIsWeightedErrorIdentityIsPlain) {
   for (const std::string& backend : test::available_backends())
     for (const Fill fill : {Fill::gaussian, Fill::ties, Fill::zero, Fill::special, Fill::sparse})
       for (const int block : {16, 32}) {
@@ -153,7 +153,7 @@ TEST(Hessian, EqualsBruteForceOnEveryTarget) { expect_brute_force_on_every_targe
 TEST(HessianSlow, EqualsBruteForceOnEveryTarget) { expect_brute_force_on_every_target(101); }
 
 // Not positive definite, infinite, NaN: any choice is as good as another, but it is the same one.
-TEST(Hessian, AnyMatrixGivesTheSameBytesOnEveryTarget) {
+TEST(Hessian, EveryTargetGivesTheSameBytes) {
   std::mt19937_64 rng(5);
   for (int i = 0; i < 20; ++i) {
     const Matrix x = make(Fill::gaussian, 33, 64, static_cast<std::uint64_t>(i));

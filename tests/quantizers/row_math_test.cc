@@ -15,7 +15,7 @@ const QuantizeOptions kReference{.backend = "reference"};
 
 double square(double x) { return x * x; }
 
-TEST(RowMath, TheNormIsAsCloseAsItsRoundingsAllow) {
+TEST(RowMath, NormIsWithinItsRoundings) {
   for (const std::int64_t n : {16, 48, 1040, 7168}) {
     const Matrix x = make(Fill::student, 5, n, 3, DType::bf16);
     const Matrix w = make(Fill::gaussian, 1, n, 4);
@@ -39,7 +39,7 @@ TEST(RowMath, TheNormIsAsCloseAsItsRoundingsAllow) {
   }
 }
 
-TEST(RowMath, TheResidualIsAddedBeforeTheNormAndRoundedOnce) {
+TEST(RowMath, ResidualIsAddedFirstAndRoundedOnce) {
   const Matrix x = make(Fill::gaussian, 3, 64, 1, DType::bf16);
   const Matrix residual = make(Fill::gaussian, 3, 64, 2, DType::bf16);
   const std::vector<float> ones(64, 1.0f);
@@ -55,7 +55,7 @@ TEST(RowMath, TheResidualIsAddedBeforeTheNormAndRoundedOnce) {
     for (std::int64_t c = 0; c < 64; ++c) EXPECT_EQ(y.view().at(r, c), same.view().at(r, c));
 }
 
-TEST(RowMath, MixedStreamsAreAsCloseAsTheirRoundingsAllow) {
+TEST(RowMath, MixedStreamsAreWithinTheirRoundings) {
   const std::int64_t n = 272;
   for (const std::int64_t streams : {1, 2, 3, 4}) {
     const Matrix x = make(Fill::gaussian, 7, streams * n, 5, DType::f16);

@@ -36,7 +36,7 @@ TEST(Fp4Instruction, ThatIgnoresThreadIdsIsFoundOut) {
   EXPECT_THAT(all[9], HasSubstr("holds"));
 }
 
-TEST(Fp4Instruction, WhoseScalesComeFromNoLaneIsFoundOut) {
+TEST(Fp4Instruction, ScalesOfNoLaneAreFound) {
   const std::vector<std::string> all =
       observed_fp4([](std::span<Fp4Case> cases, int a_thread, int b_thread) {
         for (Fp4Case& c : cases)

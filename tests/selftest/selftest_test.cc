@@ -64,7 +64,7 @@ TEST(Selftest, FindsNothingWrongOnThisCpu) {
   EXPECT_TRUE(report.rates.empty());
 }
 
-TEST(SelftestSlow, FindsABitThatIsTurnedOverInEveryCheck) {
+TEST(SelftestSlow, FindsAFlippedBitInEveryCheck) {
   for (const std::string& name : selftest_checks()) {
     const SelftestReport report = run_on_two(name);
     EXPECT_FALSE(report.passed()) << name;
@@ -130,7 +130,7 @@ TEST_F(FaultyBackend, ThatRoundsOneElementWronglyIsFound) {
   EXPECT_EQ(found_with(fault), (std::set<std::string>{"formats", "quantize"}));
 }
 
-TEST_F(FaultyBackendSlow, WhoseScalesAreOneCodeTooLargeInBigBlocksIsFound) {
+TEST_F(FaultyBackendSlow, ScalesOneCodeTooLargeAreFound) {
   const auto fault = [](Backend& backend) {
     backend.encode = [](const EncodeJob& job, const Tile& tile) {
       find_backend("reference").encode(job, tile);
@@ -157,7 +157,7 @@ TEST_F(FaultyBackendSlow, ThatDecodesOneScaleWronglyIsFound) {
   EXPECT_EQ(found_with(fault), std::set<std::string>{"dequantize"});
 }
 
-TEST_F(FaultyBackend, WhoseProductsForgetTheBiasOfTheLastColumnIsFound) {
+TEST_F(FaultyBackend, MissingBiasOfTheLastColumnIsFound) {
   const auto fault = [](Backend& backend) {
     backend.finish_gemm = [](const GemmOutput& output, const float* sums, std::int64_t stride,
                              const GemmPart& part) {
@@ -181,7 +181,7 @@ const GemmBackend& backend(Device) { return table; }
 constexpr GemmBackendEntry kEntry{[](Device d) { return d.type == DeviceType::cpu; }, backend};
 }  // namespace off_by_a_bit
 
-TEST(Selftest, FindsAProductThatIsOffByABit) {
+TEST(Selftest, FindsAnErrorOfOneBit) {
   off_by_a_bit::table = host::cpu_gemm_backend();
   off_by_a_bit::table.run = [](const GemmCall& call) {
     host::run(call);
@@ -195,7 +195,7 @@ TEST(Selftest, FindsAProductThatIsOffByABit) {
     EXPECT_EQ(c.wrong > 0, c.name.starts_with("w4a")) << c.subject << ' ' << c.name << c.part;
 }
 
-TEST(Selftest, FindsAProductWithTheWeightsOfAnotherGroup) {
+TEST(Selftest, FindsWeightsOfAnotherGroup) {
   off_by_a_bit::table = host::cpu_gemm_backend();
   off_by_a_bit::table.run = [](const GemmCall& call) {
     GemmArguments arguments = call.arguments;

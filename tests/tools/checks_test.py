@@ -47,12 +47,12 @@ class Includes(unittest.TestCase):
         self.expect({"src/core/bad.h": '\n#include "backends/backend.h"\n'},
                     "src/core/bad.h:2: src/backends/backend.h is further down")
 
-    def test_finds_a_room_of_the_checkpoint_code_that_looks_back(self):
+    def test_finds_a_folder_that_includes_a_later_one(self):
         self.expect({"src/checkpoint/io/bad.cc": '#include "checkpoint/plan/p.h"\n'},
                     "src/checkpoint/plan/p.h is further down")
         self.expect({"src/checkpoint/bad.cc": ""}, "in no layer")
 
-    def test_finds_a_room_on_the_way_of_a_model_that_knows_a_later_one(self):
+    def test_finds_a_step_that_includes_a_later_one(self):
         for room, later in (("source", "plan"), ("verify", "plan"), ("plan", "output"), ("output", "write"),
                             ("write", "choose"), ("choose", "run")):
             self.expect({f"src/checkpoint/{later}/l.h": "",
@@ -71,7 +71,7 @@ class Includes(unittest.TestCase):
                     "include/nvfp4/checkpoint/c.h is further down")
         self.expect({"src/ops/bad.cc": "#include <nlohmann/json.hpp>\n"}, "may not include nlohmann/json.hpp")
 
-    def test_finds_a_public_header_that_needs_a_private_one(self):
+    def test_finds_a_private_include_in_a_public_header(self):
         self.expect({"include/nvfp4/bad.h": '#include "core/c.h"\n'}, "may not include src/core/c.h")
 
     def test_finds_an_include_of_nothing(self):
@@ -105,7 +105,7 @@ class Style(unittest.TestCase):
         self.expect({"cli/a.cc": "#include <fcntl.h>\n"}, "only src/platform may include")
         self.assertEqual(run_check("check_style", {"src/platform/linux/a.cc": "#include <fcntl.h>\n"})[0], 0)
 
-    def test_finds_a_comment_that_begins_with_no_verb_or_noun(self):
+    def test_finds_a_comment_with_a_wrong_beginning(self):
         for word in ("Of", "Those", "Which", "What", "Whether", "Where", "That", "Far", "Beside", "As", "How",
                      "Else", "For all"):
             self.expect({"src/a.h": f"int a;\n\n/// {word} things.\nint b;\n"},
@@ -115,12 +115,17 @@ class Style(unittest.TestCase):
         for file in ("include/nvfp4/a.h", "cli/a.cc", "python/src/a.cc"):
             self.expect({file: "  // Of things.\n"}, f"{file}:1: a comment begins with 'Of'")
 
-    def test_accepts_other_beginnings_of_comments_and_such_words_in_later_lines(self):
+    def test_accepts_other_comments(self):
         accepted = ("/// The sum of x.\n/// That is a sentence.\nint a;\n\n// Often true.\n// As here.\nint b;\n"
                     "int c; // the sum\n       // That is all\n")
         for files in ({"src/a.h": accepted}, {"tests/a.h": "// Of things.\n"}):
             code, output = run_check("check_style", files)
             self.assertEqual(code, 0, output)
+
+    def test_finds_a_test_name_of_nine_words(self):
+        for file, name in (("tests/a_test.cc", "TEST(A, OneTwoThreeFourFiveSixSevenE4M3)"),
+                           ("tests/python/test_a.py", "def test_a_b_c_d_e_f_g_h_i():")):
+            self.expect({file: name + "\n"}, "has 9 words, at most 8")
 
     @unittest.skipUnless(shutil.which("clang-format-16"), "clang-format-16 is not installed")
     def test_finds_a_file_that_is_not_formatted(self):

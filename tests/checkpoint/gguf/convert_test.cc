@@ -39,8 +39,9 @@ std::vector<std::byte> stored_row(const File& file, const std::string& name, std
   return out;
 }
 
-TEST(GgufConvert, CodesAndScalesLieInBlocksAndRowsWhereRopeWantsThem) {
-  const TempDir dir;
+struct GgufConvert : FolderTest {};
+
+TEST_F(GgufConvert, CodesAndScalesFollowTheOrderOfRope) {
   write_llama(dir / "source");
   quantize(dir);
   convert(dir / "a", dir / "m.gguf", "gguf");
@@ -75,8 +76,7 @@ TEST(GgufConvert, CodesAndScalesLieInBlocksAndRowsWhereRopeWantsThem) {
   }
 }
 
-TEST(GgufConvert, SaysWhatLlamaCppMustKnow) {
-  const TempDir dir;
+TEST_F(GgufConvert, SaysWhatLlamaCppMustKnow) {
   Json config = llama_config();
   config["rope_scaling"] = {{"rope_type", "llama3"},
                             {"factor", 8.0},
@@ -111,7 +111,7 @@ TEST(GgufConvert, SaysWhatLlamaCppMustKnow) {
 }
 
 /// The forms keep their own senses of the global scale, and whether there are input scales.
-TEST(GgufConvert, ThereAndBackFromEveryForm) {
+TEST_F(GgufConvert, ThereAndBackFromEveryForm) {
   for (const char* format : {"modelopt", "compressed-tensors", "comfyui"})
     for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
       SCOPED_TRACE(format);
@@ -134,8 +134,7 @@ TEST(GgufConvert, ThereAndBackFromEveryForm) {
     }
 }
 
-TEST(GgufConvert, ConfigComesBack) {
-  const TempDir dir;
+TEST_F(GgufConvert, ConfigComesBack) {
   write_llama(dir / "source");
   quantize(dir);
   convert(dir / "a", dir / "m.gguf", "gguf");
@@ -145,8 +144,7 @@ TEST(GgufConvert, ConfigComesBack) {
   expect_same_tensors(dir / "plain", dir / "direct");
 }
 
-TEST(GgufConvert, StacksExpertsInTheirOrder) {
-  const TempDir dir;
+TEST_F(GgufConvert, StacksExpertsInTheirOrder) {
   write_qwen3_moe(dir / "source");
   quantize(dir);
   convert(dir / "a", dir / "m.gguf", "gguf");
@@ -173,8 +171,7 @@ TEST(GgufConvert, StacksExpertsInTheirOrder) {
 }
 
 /// Experts that are not quantized are stacked too.
-TEST(GgufConvert, StacksPlainExperts) {
-  const TempDir dir;
+TEST_F(GgufConvert, StacksPlainExperts) {
   write_qwen3_moe(dir / "source");
   QuantizeCheckpointOptions options = quantize_options(dir / "source", dir / "a");
   options.ignore = {"*.experts.*"};
@@ -187,8 +184,7 @@ TEST(GgufConvert, StacksPlainExperts) {
   expect_same_tensors(dir / "a", dir / "b");
 }
 
-TEST(GgufConvert, QuantizesStraightToOneFile) {
-  const TempDir dir;
+TEST_F(GgufConvert, QuantizesStraightToOneFile) {
   write_llama(dir / "source");
   quantize(dir);
   convert(dir / "a", dir / "m.gguf", "gguf");
@@ -352,10 +348,7 @@ TEST_F(GgufRefusal, OutputsThatCannotBeWritten) {
   quantize(dir);
   const auto to = [&](const std::string& name,
                       const std::function<void(ConvertOptions&)>& set = {}) {
-    ConvertOptions options;
-    options.input = dir / "a";
-    options.output = dir / name;
-    options.to = "gguf";
+    auto options = convert_options(dir / "a", dir / name, "gguf");
     if (set) set(options);
     convert_checkpoint(options);
   };
@@ -379,8 +372,9 @@ TEST_F(GgufRefusal, OutputsThatCannotBeWritten) {
       {"is input"});
 }
 
-TEST(GgufSource, RefusesWhatItCannotRead) {
-  const TempDir dir;
+struct GgufSource : FolderTest {};
+
+TEST_F(GgufSource, RefusesWhatItCannotRead) {
   const auto refused = [&](const std::vector<NewEntry>& entries,
                            const std::vector<TensorSpec>& specs,
                            std::initializer_list<std::string_view> parts) {
@@ -418,8 +412,7 @@ TEST(GgufSource, RefusesWhatItCannotRead) {
           {"'blk.0.ffn_up.scale': F32 [2], must be F32 with 1 element"});
 }
 
-TEST(GgufSource, RefusesScalesThatLlamaCppReadsOtherwise) {
-  const TempDir dir;
+TEST_F(GgufSource, RefusesScalesThatLlamaCppReadsOtherwise) {
   write_llama(dir / "source");
   quantize(dir);
   convert(dir / "a", dir / "m.gguf", "gguf");
@@ -429,8 +422,7 @@ TEST(GgufSource, RefusesScalesThatLlamaCppReadsOtherwise) {
                             {"'blk.1.ffn_up.weight': scale 6 is 0x7f"});
 }
 
-TEST(GgufSource, RefusesWidenedValuesThatWereChanged) {
-  const TempDir dir;
+TEST_F(GgufSource, RefusesWidenedValuesThatWereChanged) {
   write_llama(dir / "source");
   quantize(dir);
   convert(dir / "a", dir / "m.gguf", "gguf");
@@ -441,8 +433,7 @@ TEST(GgufSource, RefusesWidenedValuesThatWereChanged) {
 }
 
 /// Reads of any place and size give what one read gives.
-TEST(GgufSource, ReadsPartsOfTensors) {
-  const TempDir dir;
+TEST_F(GgufSource, ReadsPartsOfTensors) {
   write_llama(dir / "source");
   quantize(dir);
   convert(dir / "a", dir / "m.gguf", "gguf");

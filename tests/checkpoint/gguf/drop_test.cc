@@ -13,16 +13,14 @@ void write_quantized(const TempDir& dir) {
 
 /// Of folder "b".
 ConvertOptions to_gguf(const TempDir& dir) {
-  ConvertOptions options;
-  options.input = dir / "b";
-  options.output = dir / "m.gguf";
-  options.to = "gguf";
+  auto options = convert_options(dir / "b", dir / "m.gguf", "gguf");
   return options;
 }
 
+struct GgufDrop : FolderTest {};
+
 /// What llama.cpp has no place for is not lost without being asked for.
-TEST(GgufDrop, IsAnErrorThatNamesTheTensorUnlessAskedFor) {
-  const TempDir dir;
+TEST_F(GgufDrop, UnaskedDropNamesTheTensor) {
   write_quantized(dir);
   ConvertOptions options = to_gguf(dir);
   for (const std::string name :
@@ -69,8 +67,7 @@ TEST(GgufDrop, IsAnErrorThatNamesTheTensorUnlessAskedFor) {
 }
 
 /// Without a count of layers none of them is for multi-token prediction.
-TEST(GgufDrop, TakesNoLayerForOneBeyondACountThatIsMissing) {
-  const TempDir dir;
+TEST_F(GgufDrop, MissingLayerCountDropsNothing) {
   write_quantized(dir);
   ConvertOptions options = to_gguf(dir);
   options.allow.drop = true;
@@ -86,8 +83,7 @@ TEST(GgufDrop, TakesNoLayerForOneBeyondACountThatIsMissing) {
 }
 
 /// A factor of a gate, which the model needs.
-TEST(GgufDrop, TakesNoLearnedFactorForAScaleOfTheCache) {
-  const TempDir dir;
+TEST_F(GgufDrop, LearnedFactorIsNoCacheScale) {
   write_quantized(dir);
   const std::string name = "model.layers.0.mlp.k_scale";
   LoadedFolder model(dir / "a");
@@ -99,8 +95,7 @@ TEST(GgufDrop, TakesNoLearnedFactorForAScaleOfTheCache) {
 }
 
 /// What is left out need not be decoded.
-TEST(GgufDrop, OfWhatGgufCannotHoldNeedsNoDecoding) {
-  const TempDir dir;
+TEST_F(GgufDrop, OfWhatGgufCannotHoldNeedsNoDecoding) {
   write_quantized(dir);
   LoadedFolder model(dir / "a");
   const std::string name = "model.layers.2.mlp.up_proj";  // there are layers 0 and 1
@@ -112,14 +107,13 @@ TEST(GgufDrop, OfWhatGgufCannotHoldNeedsNoDecoding) {
       {name + ".weight", "MXFP4, which gguf cannot hold", "--allow decode"});
   options.allow.drop = true;
   for (const std::string& warning : convert_checkpoint(options).warnings)
-    EXPECT_EQ(warning.find("become BF16"), warning.npos) << warning;
+    EXPECT_THAT(warning, Not(HasSubstr("become BF16")));
   convert(options.output, dir / "back", "modelopt");
   EXPECT_EQ(LoadedModel(dir / "back").tensors.size(), LoadedModel(dir / "a").tensors.size());
 }
 
 /// Rows of MXFP4 that are no multiple of GGUF's blocks.
-TEST(GgufDrop, WhatHasNoFourBitFormIsAnErrorUnlessDecodingIsAskedFor) {
-  const TempDir dir;
+TEST_F(GgufDrop, WeightWithoutGgufBlocksNeedsDecode) {
   write_quantized(dir);
   const std::string name = "model.layers.1.self_attn.o_proj";
   LoadedFolder model(dir / "a");

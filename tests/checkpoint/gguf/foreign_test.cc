@@ -281,9 +281,7 @@ TEST(GgufOfAnotherProgram, BecomesTheModelAgain) {
   for (std::size_t i = 0; i < specs.size(); ++i) writer.write(i, 0, bytes_of(m, stored[i]));
   writer.commit();
   const QuantizeReport report = convert(dir / "foreign.gguf", dir / "b", "modelopt");
-  EXPECT_TRUE(std::ranges::any_of(report.warnings, [](const std::string& w) {
-    return w.find("config.json is made of the file's keys") != w.npos;
-  }));
+  EXPECT_TRUE(says(report.warnings, "config.json is made of the file's keys"));
   const Json config = Json::parse(read_text(dir / "b" / "config.json"));
   for (const auto& [key, value] : source.items()) EXPECT_EQ(config.at(key), value) << key;
   const LoadedModel a(dir / "a"), b(dir / "b");

@@ -39,8 +39,9 @@ void expect_refused(const TempDir& dir, std::initializer_list<std::string_view> 
   EXPECT_FALSE(fs::exists(dir / "out"));
 }
 
-TEST(GgufHostile, JsonThatIsNestedTooDeepIsRefused) {
-  const TempDir dir;
+struct GgufHostile : FolderTest {};
+
+TEST_F(GgufHostile, JsonThatIsNestedTooDeepIsRefused) {
   const TensorSpec up = {"blk.0.ffn_up.weight", find_type(kF32), {64, 64}};
   const std::string deep = R"({"model_type": "llama", "quantization_config": )";
   write_file(dir / "m.gguf", {{"nvfp4.config", new_text(deep + nested(100'000) + "}")}}, up);
@@ -58,7 +59,7 @@ TEST(GgufHostile, JsonThatIsNestedTooDeepIsRefused) {
   EXPECT_NO_THROW(convert(dir / "m.gguf", dir / "bf16", "bf16"));
 }
 
-TEST(GgufHostile, NestingIsCountedOutsideOfStrings) {
+TEST_F(GgufHostile, NestingIsCountedOutsideOfStrings) {
   EXPECT_TRUE(checkpoint::is_shallow_json(nested(128)));
   EXPECT_FALSE(checkpoint::is_shallow_json(nested(129)));
   EXPECT_TRUE(checkpoint::is_shallow_json("\"\\\"" + std::string(1000, '[') + "\""));
@@ -68,7 +69,7 @@ TEST(GgufHostile, NestingIsCountedOutsideOfStrings) {
   EXPECT_TRUE(checkpoint::is_shallow_json(wide + "{}]"));
 }
 
-TEST(GgufHostile, MatricesOfOneDimensionAreRefused) {
+TEST_F(GgufHostile, MatricesOfOneDimensionAreRefused) {
   for (const char* name : {"blk.0.attn_q.weight", "blk.0.attn_k.bias", "blk.0.ffn_up.weight"}) {
     const TempDir dir;
     write_file(dir / "m.gguf", {}, {name, find_type(kNvfp4), {64}});
@@ -76,8 +77,7 @@ TEST(GgufHostile, MatricesOfOneDimensionAreRefused) {
   }
 }
 
-TEST(GgufHostile, AnArrayInAHoleOfTheFileTakesNoMemory) {
-  const TempDir dir;
+TEST_F(GgufHostile, ArrayInAHoleTakesNoMemory) {
   GgufBytes bytes(0, 2);
   bytes.key("general.architecture", 8).text("llama");
   bytes.key("nvfp4.bf16", 9).number(std::uint32_t{8}).number(std::uint64_t{1'000'000});
@@ -86,8 +86,7 @@ TEST(GgufHostile, AnArrayInAHoleOfTheFileTakesNoMemory) {
   expect_refused(dir, {"key 'nvfp4.bf16'", "an array of 1000000, at most 0"});
 }
 
-TEST(GgufHostile, TextsInAHoleOfTheFileHaveALimitTogether) {
-  const TempDir dir;
+TEST_F(GgufHostile, TextsInAHoleHaveALimit) {
   GgufBytes bytes(0, 3);
   const std::uint64_t each = 40 << 20;
   bytes.key("general.architecture", 8).text("llama");
@@ -113,8 +112,7 @@ void write_stacks(const fs::path& path, int stacks, std::uint32_t experts) {
   fs::resize_file(path, bytes.str().size() + 64 + static_cast<std::uint64_t>(stacks) * experts);
 }
 
-TEST(GgufHostile, StacksThatMakeTooManyTensorsAreRefused) {
-  const TempDir dir;
+TEST_F(GgufHostile, StacksThatMakeTooManyTensorsAreRefused) {
   write_stacks(dir / "m.gguf", 130, 4096);
   expect_refused(dir, {"'blk.128.ffn_up_exps.weight'", "more than 524288 tensors"});
   write_stacks(dir / "m.gguf", 1, 65'536);

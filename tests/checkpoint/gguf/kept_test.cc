@@ -90,7 +90,7 @@ TEST(GgufToGguf, KeepsTheTokenizerAndEveryOtherKey) {
   EXPECT_EQ(read_text(dir / "again.gguf"), read_text(dir / "out.gguf"));
 }
 
-TEST(GgufToGguf, OfAFileOfOurOwnKeepsItsConfiguration) {
+TEST(GgufToGguf, OwnFileKeepsItsConfiguration) {
   const TempDir dir;
   write_llama(dir / "source");
   quantize(dir / "source", dir / "a.gguf");
@@ -128,7 +128,7 @@ TEST(GgufDeepSeek, KeepsWhatLlamaCppMultipliesByNoScale) {
 }
 
 /// Nothing is written of a model that llama.cpp names, scales or computes otherwise.
-TEST(GgufUnknown, ModelsAreRefusedBeforeTheFirstByteWithATensorsName) {
+TEST(GgufUnknown, ModelsAreRefusedByTensorBeforeWriting) {
   const TempDir dir;
   for (const char* type :
        {"gemma", "gemma2", "gemma3_text", "phi3", "glm4_moe", "gpt_oss", "qwen3_next"}) {

@@ -42,7 +42,7 @@ class GgufTokenizer : public ::testing::Test {
   void left_out(const Json& tokenizer, std::string_view why) {
     const Tokenizer t = read(tokenizer);
     EXPECT_TRUE(t.entries.empty());
-    EXPECT_NE(t.missing.find(why), t.missing.npos) << t.missing;
+    EXPECT_THAT(t.missing, HasSubstr(why));
   }
   TempDir dir;
   Json config = Json::parse(R"({"vocab_size": 7, "eos_token_id": [5, 4]})");
@@ -78,7 +78,7 @@ TEST_F(GgufTokenizer, QwenAndMergesThatArePairs) {
   EXPECT_EQ(keys["tokenizer.ggml.merges"].strings, std::vector<std::string>{"a b"});
 }
 
-TEST_F(GgufTokenizer, GptTwoWhoseBytesAreSplitByTheirOwnExpression) {
+TEST_F(GgufTokenizer, GptTwoHasItsOwnSplitExpression) {
   Json json = tokenizer_json("", false);
   json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
   EXPECT_EQ(std::get<std::string>(by_key(read(json))["tokenizer.ggml.pre"].value), "gpt-2");
@@ -91,8 +91,7 @@ TEST_F(GgufTokenizer, GptTwoWhoseBytesAreSplitByTheirOwnExpression) {
 
 /// A guess would give other tokens without a word.
 TEST_F(GgufTokenizer, WhatIsNotKnownIsLeftOut) {
-  EXPECT_NE(read_tokenizer(dir.path(), config).missing.find("there is no tokenizer.json"),
-            std::string::npos);
+  EXPECT_THAT(read_tokenizer(dir.path(), config).missing, HasSubstr("there is no tokenizer.json"));
   left_out({{"version", "1.0"}}, "is no byte-level BPE");
   left_out(Json::array(), "is no JSON object");
   left_out(tokenizer_json("\\s+", true), "not that of Llama 3, Qwen or GPT-2");

@@ -173,14 +173,14 @@ const std::multimap<std::string, Plant>& plants() {
 }
 
 VerifyReport verify(const fs::path& path, const std::string& loader = "") {
-  VerifyOptions options;
-  options.path = path;
+  auto options = verify_options(path);
   options.loader = loader;
   return verify_checkpoint(options);
 }
 
-TEST(GgufVerify, StaysSilentOnWhatWeWrite) {
-  const TempDir dir;
+struct GgufVerify : FolderTest {};
+
+TEST_F(GgufVerify, StaysSilentOnWhatWeWrite) {
   write_healthy(dir);
   for (const char* loader : {"", "llama.cpp"}) {
     const VerifyReport report = verify(dir / "m.gguf", loader);
@@ -193,8 +193,7 @@ TEST(GgufVerify, StaysSilentOnWhatWeWrite) {
   EXPECT_TRUE(codes_of(verify(dir / "m.gguf", "vllm")).contains("loader-format"));
 }
 
-TEST(GgufVerify, FindsEveryFault) {
-  const TempDir dir;
+TEST_F(GgufVerify, FindsEveryFault) {
   write_healthy(dir);
   for (const auto& [code, plant] : plants()) {
     SCOPED_TRACE(code);
@@ -213,15 +212,14 @@ TEST(GgufVerify, FindsEveryFault) {
   }
 }
 
-TEST(GgufVerify, EveryCodeHasAPlantedFault) {
+TEST_F(GgufVerify, EveryCodeHasAPlantedFault) {
   for (const FindingKind& kind : finding_kinds())
     if (kind.code.starts_with("gguf-")) {
       EXPECT_TRUE(plants().contains(std::string(kind.code))) << kind.code;
     }
 }
 
-TEST(GgufVerify, AScaleOfOneIsNoMistakeThere) {
-  const TempDir dir;
+TEST_F(GgufVerify, AScaleOfOneIsNoMistakeThere) {
   write_healthy(dir);
   parts([](Parts& p) {
     const float one = 1;
@@ -230,12 +228,9 @@ TEST(GgufVerify, AScaleOfOneIsNoMistakeThere) {
   EXPECT_FALSE(verify(dir / "m.gguf").broken());
 }
 
-TEST(GgufVerify, AgainstTheSource) {
-  const TempDir dir;
+TEST_F(GgufVerify, AgainstTheSource) {
   write_healthy(dir);
-  VerifyOptions options;
-  options.path = dir / "m.gguf";
-  options.source = dir / "source";
+  auto options = verify_options(dir / "m.gguf", dir / "source");
   EXPECT_FALSE(verify_checkpoint(options).broken());
   edit_tensor(dir / "m.gguf", "blk.0.ffn_down_exps.weight", [](std::span<std::uint8_t> b) {
     for (std::size_t i = 0; i < b.size(); i += 36)
@@ -244,8 +239,7 @@ TEST(GgufVerify, AgainstTheSource) {
   EXPECT_TRUE(codes_of(verify_checkpoint(options)).contains("far-from-source"));
 }
 
-TEST(GgufVerify, SurvivesFuzzedHeaders) {
-  const TempDir dir;
+TEST_F(GgufVerify, SurvivesFuzzedHeaders) {
   write_healthy(dir);
   const std::string good = read_text(dir / "m.gguf");
   const std::size_t header = File::open(dir / "m.gguf").header().data_begin;
@@ -255,8 +249,7 @@ TEST(GgufVerify, SurvivesFuzzedHeaders) {
     for (int edits = 1 + static_cast<int>(random() % 3); edits > 0; --edits)
       text[random() % header] = static_cast<char>(random());
     write_text(dir / "x.gguf", text);
-    VerifyOptions options;
-    options.path = dir / "x.gguf";
+    auto options = verify_options(dir / "x.gguf");
     if (i % 4 == 0) options.source = dir / "source";
     EXPECT_NO_THROW(verify_checkpoint(options)) << i;
   }
@@ -295,9 +288,7 @@ TEST(GgufInspect, ShowsTheFileAsItIs) {
 TEST(GgufRepair, IsRefused) {
   const TempDir dir;
   write_healthy(dir);
-  RepairOptions options;
-  options.input = dir / "m.gguf";
-  options.output = dir / "out";
+  auto options = repair_options(dir / "m.gguf", dir / "out");
   expect_error<UnsupportedError>([&] { repair_checkpoint(options); }, {"m.gguf", "not repaired"});
 }
 

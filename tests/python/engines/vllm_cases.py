@@ -210,7 +210,7 @@ def test_experts_of_vllm_on_four_ranks(folder, ranks, scheme, format, rank, by_e
     assert distance(y, expected) <= bound * max(float(expected.std()), 0.1)
 
 
-def test_what_cannot_be_cut_is_refused_before_memory_is_spent(folder, ranks):
+def test_uncuttable_weights_are_refused_before_loading(folder, ranks):
     from vllm.model_executor.layers.linear import RowParallelLinear
 
     config = config_of(folder("llama", "nvfp4", "modelopt"))
@@ -235,7 +235,7 @@ def test_scales_that_are_missing_are_named(folder, ranks):
             loaded(layer, stored, {name: None})
 
 
-def test_layers_of_another_kind_have_the_methods_of_vllm(ranks):
+def test_other_layers_have_the_methods_of_vllm(ranks):
     import nvfp4.engines.vllm as engine
     from vllm.model_executor.layers.linear import RowParallelLinear
 
