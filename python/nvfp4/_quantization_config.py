@@ -1,7 +1,7 @@
 """What the quantization_config of a checkpoint says about its modules."""
 
 from ._core import EntryList
-from ._errors import FormatError
+from ._errors import FormatError, UnsupportedError
 
 #: Algorithms of ModelOpt that are NVFP4, and the scheme of each.
 ALGORITHMS = {"NVFP4": "W4A4", "W4A16_NVFP4": "W4A16"}
@@ -40,7 +40,7 @@ class Schemes:
         self._targets = EntryList(targets, "quantization_config")
 
     def __call__(self, module):
-        """Returns the scheme of a module that is not ignored. Throws FormatError if no target names it."""
+        """Returns the scheme of a module that is not ignored. Raises FormatError if no target names it."""
         if self._modelopt:
             layer = self._config.get("quantized_layers", {}).get(module) or {}
             algorithm = layer.get("quant_algo", self._config.get("quant_algo"))
@@ -52,8 +52,10 @@ class Schemes:
         return scheme
 
     def quantizes_input(self, module):
-        """Returns whether an NVFP4 module is W4A4. Throws FormatError if it is declared in another way."""
+        """Returns whether a module with the tensors of NVFP4 is W4A4. Raises UnsupportedError if it is declared in
+        another way."""
         scheme = self(module)
         if scheme == OTHER:
-            raise FormatError(f"{module} has the tensors of NVFP4, and quantization_config declares it in another way")
+            layer = self._config.get("quantized_layers", {}).get(module) or self._config
+            raise UnsupportedError(f"quant_algo '{layer.get('quant_algo')}' of {module}, must be NVFP4 or W4A16_NVFP4")
         return scheme == "W4A4"
