@@ -123,7 +123,7 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
-  bool works_here() const { return process_ == platform::process_number(); }
+  bool works_here() const { return process_ == platform::process_id(); }
 
   void run(Loop& loop) {
     const std::lock_guard one_loop_at_a_time(loop_mutex_);
@@ -180,7 +180,7 @@ class Pool {
   LoopState state_;
   std::atomic<bool> stop_ = false;
   const bool spins_;  ///< false if the threads share CPUs
-  int process_ = platform::process_number();
+  int process_ = platform::process_id();
 };
 
 std::mutex pool_mutex;
@@ -212,7 +212,7 @@ std::atomic<int> region_process = 0;  ///< process that owns these threads
 
 /// Returns the parallel region of another runtime, if it belongs to this process.
 ParallelRegion region_here() {
-  return region_process == platform::process_number() ? parallel_region.load() : nullptr;
+  return region_process == platform::process_id() ? parallel_region.load() : nullptr;
 }
 
 void run_in(ParallelRegion region, Loop& loop, int threads) {
@@ -263,7 +263,7 @@ int threads() {
 }
 
 void set_parallel_region(ParallelRegion region) {
-  region_process = platform::process_number();
+  region_process = platform::process_id();
   parallel_region = region;
 }
 

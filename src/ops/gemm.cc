@@ -92,26 +92,26 @@ void run_steps(const GemmCall& call) {
 
 /// A cached plan of a GPU. A model has the same problems again and again, and a plan takes about 30
 /// µs.
-struct Kept {
+struct CachedPlan {
   GemmDescription description;
   Device device;
   GemmPlan plan;
 };
-constexpr std::size_t kMostKept = 64;
-thread_local std::vector<Kept> kept_plans;
-thread_local std::size_t oldest_kept = 0;
+constexpr std::size_t kMostPlans = 64;
+thread_local std::vector<CachedPlan> cached_plans;
+thread_local std::size_t oldest_plan = 0;
 
-const GemmPlan* find_kept(const GemmDescription& d, Device device) {
-  for (const Kept& k : kept_plans)
+const GemmPlan* find_cached(const GemmDescription& d, Device device) {
+  for (const CachedPlan& k : cached_plans)
     if (k.device == device && k.description == d) return &k.plan;
   return nullptr;
 }
 
-void keep(const Kept& k) {
-  if (kept_plans.size() < kMostKept)
-    kept_plans.push_back(k);
+void cache(const CachedPlan& k) {
+  if (cached_plans.size() < kMostPlans)
+    cached_plans.push_back(k);
   else
-    kept_plans[oldest_kept++ % kMostKept] = k;
+    cached_plans[oldest_plan++ % kMostPlans] = k;
 }
 
 const char* form_name(GemmForm form) {
@@ -150,7 +150,7 @@ const GemmBackend& tunable_backend(const char* op, Device device) {
 GemmPlan plan_gemm(const GemmDescription& description, Device device) {
   check_description("plan_gemm", description, device);
   const bool keeps = device.type != DeviceType::cpu;
-  if (const GemmPlan* found = keeps ? find_kept(description, device) : nullptr) return *found;
+  if (const GemmPlan* found = keeps ? find_cached(description, device) : nullptr) return *found;
   auto impl = std::make_shared<GemmPlan::Impl>();
   impl->description = description;
   impl->device = device;
@@ -158,7 +158,7 @@ GemmPlan plan_gemm(const GemmDescription& description, Device device) {
       &(description.autotune ? tunable_backend("plan_gemm", device) : gemm_backend(device));
   impl->backend->plan(*impl);
   GemmPlan plan(std::move(impl));
-  if (keeps) keep({description, device, plan});
+  if (keeps) cache({description, device, plan});
   return plan;
 }
 
@@ -176,7 +176,7 @@ GemmTuning tune_gemm(const GemmDescription& description, Device device) {
   require<ValueError>(description.kernel.empty(), "tune_gemm: kernel = '{}', must be empty",
                       description.kernel);
   GemmTuning tuning = tunable_backend("tune_gemm", device).tune(description, device);
-  std::erase_if(kept_plans, [](const Kept& k) { return k.description.autotune; });
+  std::erase_if(cached_plans, [](const CachedPlan& k) { return k.description.autotune; });
   return tuning;
 }
 

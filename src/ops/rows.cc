@@ -54,9 +54,9 @@ void for_each_slab(const Backend& backend, const RowJob& job, bool make, F&& f) 
 }
 
 /// The rows to process: the rows of all groups, or every row if there are no groups.
-class Members {
+class RowSet {
  public:
-  Members(const RowGroups& groups, std::int64_t rows) {
+  RowSet(const RowGroups& groups, std::int64_t rows) {
     if (groups.count == 0) return;
     member_.assign(static_cast<std::size_t>(rows), false);
     for (std::int64_t g = 0; g < groups.count; ++g)
@@ -86,7 +86,7 @@ class RowQuantizer {
         job_(job),
         rows_(job.rows),
         shape_(job.out.shape),
-        members_(job.groups, shape_.rows),
+        set_(job.groups, shape_.rows),
         divisors_(static_cast<std::size_t>(shape_.global_count())) {}
 
   void run() {
@@ -112,7 +112,7 @@ class RowQuantizer {
   /// Writes the amaxes of rows [r0, r1) to slab.amax. Rows of no group have 0.
   void measure(std::int64_t r0, std::int64_t r1, const Slab& slab) {
     for (std::int64_t r = r0; r < r1; ++r) {
-      if (!members_[r])
+      if (!set_[r])
         slab.amax[r - r0] = 0;
       else if (plain())
         slab.amax[r - r0] = backend_.amax(rows_.x, r, r + 1).amax;
@@ -171,8 +171,8 @@ class RowQuantizer {
 
   void encode_rows(const EncodeJob& encode, std::int64_t r0, std::int64_t r1) {
     for (std::int64_t r = r0; r < r1;) {
-      const std::int64_t end = members_.run_end(r, r1);
-      if (members_[r])
+      const std::int64_t end = set_.run_end(r, r1);
+      if (set_[r])
         backend_.encode(encode, {r, end, 0, shape_.blocks()});
       else
         clear(r, end);
@@ -193,7 +193,7 @@ class RowQuantizer {
   const RowQuantizeJob& job_;
   RowJob rows_;
   QuantizedShape shape_;
-  Members members_;
+  RowSet set_;
   std::vector<float> divisors_;
 };
 

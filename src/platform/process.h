@@ -5,7 +5,7 @@
 namespace nvfp4::platform {
 
 /// Returns the process ID.
-int process_number();
+int process_id();
 std::string host_name();
 /// The environment variable with the user's home folder.
 extern const char* const kHomeVariable;

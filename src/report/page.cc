@@ -41,9 +41,9 @@ std::string header(const PageInput& in) {
       "original</dt><dd>{}"
       "</dd><dt class='soft'>b: quantized</dt><dd>{}</dd></dl>\n<ul class='tiles'>",
       name(in.a.path), name(in.b.path));
-  if (in.rival)
+  if (in.compared_with)
     out.insert(out.find("</dl>"), fmt::format("<dt class='soft'>c: compared with</dt><dd>{}</dd>",
-                                              name(in.rival->inspected.path)));
+                                              name(in.compared_with->inspected.path)));
   out += tile(percent(d.relative_error), "relative error, tensors that differ");
   out += tile(percent(d.median_relative_error), "median of these tensors");
   out += tile(percent(d.tensors.empty() ? 0 : d.tensors.front().relative_error), "worst tensor");
@@ -188,17 +188,17 @@ std::string histogram_section(const InspectReport& b) {
 }
 
 /// The counts of weights of one kind, in one layer or in all.
-struct Decided {
+struct SharesOfKind {
   std::array<std::int64_t, 4> rows{};
   OutputError output;
-  void add(const DecidedWeight& w) {
+  void add(const MethodShares& w) {
     for (std::size_t c = 0; c < rows.size(); ++c) rows[c] += w.rows[c];
     output.mse += w.output.mse;
     output.kept += w.output.kept;
   }
 };
 
-std::string decided_row(const std::string& title, const Decided& d) {
+std::string shares_row(const std::string& title, const SharesOfKind& d) {
   double all = 0;
   for (const std::int64_t n : d.rows) all += static_cast<double>(n);
   std::string out = fmt::format("<tr><th scope='row'>{}</th><td>{}</td>", title,
@@ -208,7 +208,7 @@ std::string decided_row(const std::string& title, const Decided& d) {
   return out + "</tr>\n";
 }
 
-std::string decided_table(const char* label, const char* first, const std::string& rows) {
+std::string shares_table(const char* label, const char* first, const std::string& rows) {
   return scrolling(
       label, fmt::format("<table><caption>Output error ‖X (w − ŵ)‖² over the calibration text, "
                          "relative to mse; share of rows for which each method was best"
@@ -220,22 +220,22 @@ std::string decided_table(const char* label, const char* first, const std::strin
                          first, rows));
 }
 
-std::string decided_tables(const std::vector<DecidedWeight>& weights) {
+std::string shares_tables(const std::vector<MethodShares>& weights) {
   if (weights.empty()) return {};
-  std::map<std::string, Decided> kinds;
-  std::map<std::pair<std::int64_t, std::string>, Decided> layers;
-  for (const DecidedWeight& w : weights) {
+  std::map<std::string, SharesOfKind> kinds;
+  std::map<std::pair<std::int64_t, std::string>, SharesOfKind> layers;
+  for (const MethodShares& w : weights) {
     const Place place = place_of(w.name);
     kinds[place.kind].add(w);
     if (place.layer) layers[{*place.layer, place.kind}].add(w);
   }
   std::string of_kinds, of_layers;
-  for (const auto& [kind, d] : kinds) of_kinds += decided_row(name(kind), d);
+  for (const auto& [kind, d] : kinds) of_kinds += shares_row(name(kind), d);
   for (const auto& [key, d] : layers)
-    of_layers += decided_row(fmt::format("{} · {}", key.first, name(key.second)), d);
-  return decided_table("Output error by kind", "kind", of_kinds) +
+    of_layers += shares_row(fmt::format("{} · {}", key.first, name(key.second)), d);
+  return shares_table("Output error by kind", "kind", of_kinds) +
          details("Output error by layer",
-                 decided_table("Output error by layer", "layer", of_layers));
+                 shares_table("Output error by layer", "layer", of_layers));
 }
 
 /// Returns the table of tokens of the experts of each layer. Experts with few tokens are quantized
@@ -281,7 +281,7 @@ std::string curve_section(const std::vector<BudgetPoint>& curve) {
 }
 
 std::string calibration_section(const PageInput& in) {
-  return decided_tables(in.decided) + token_table(in.tokens);
+  return shares_tables(in.method_shares) + token_table(in.tokens);
 }
 
 std::string names(const char* title, const std::vector<std::string>& all) {
@@ -310,7 +310,7 @@ std::string page(const PageInput& in) {
              "<title>nvfp4 compare: {}</title>\n<style>{}</style></head>\n<body>\n",
              kPolicy, escape(in.b.path), kStyle) +
          header(in) + "<main>\n" + section("error", "Error by layer", error_section(kinds)) +
-         section("rival", "Side by side", side_by_side(in)) +
+         section("against", "Side by side", side_by_side(in)) +
          section("bits", "Error over bits", curve_section(in.curve)) +
          section("calibration", "Calibration", calibration_section(in)) +
          section("histograms", "Codes and block scales of b", histogram_section(in.b)) +
@@ -353,12 +353,12 @@ std::string page_of(CompareReport difference, const std::filesystem::path& a,
   PageInput input{.difference = std::move(difference), .a = {}, .b = {}};
   input.worst = std::max(input.worst, worst);
   if (!extras.run.empty()) {
-    input.decided = decided_weights(extras.run);
+    input.method_shares = method_shares(extras.run);
     input.curve = budget_curve(extras.run);
   }
   if (!extras.statistics.empty()) input.tokens = tokens_of(input.difference, a, extras.statistics);
   if (!extras.against.empty())
-    input.rival = Rival{
+    input.compared_with = ComparedWith{
         compare_checkpoints(a, extras.against, progress),
         inspect_checkpoint(
             {.path = extras.against, .tensor = {}, .histograms = true, .progress = progress})};

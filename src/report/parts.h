@@ -17,8 +17,8 @@ std::string share(std::uint64_t n, double total);
 std::string scrolling(const char* label, const std::string& table);
 std::string details(const std::string& summary, const std::string& body);
 
-/// Returns the comparison of b with the rival by kind, and the tensors with the largest
-/// differences. It is "" without a rival.
+/// Returns the comparison of b with the other checkpoint by kind, and the tensors with the largest
+/// differences. It is "" without one.
 std::string side_by_side(const PageInput& in);
 
 }  // namespace nvfp4::report

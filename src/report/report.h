@@ -15,7 +15,7 @@
 namespace nvfp4::report {
 
 /// A weight that a run quantized by gptq, read from the run's --report.
-struct DecidedWeight {
+struct MethodShares {
   std::string name;
   std::array<std::int64_t, 4> rows{};  ///< see TensorReport::chosen
   OutputError output;
@@ -29,8 +29,8 @@ struct PageExtras {
 };
 
 /// Another checkpoint that the page compares with b.
-struct Rival {
-  CompareReport difference;  ///< difference of a and the rival
+struct ComparedWith {
+  CompareReport difference;  ///< difference of a and this checkpoint
   InspectReport inspected;   ///< with histograms
 };
 
@@ -39,14 +39,14 @@ struct PageInput {
   CompareReport difference;  ///< difference of a and b
   InspectReport a, b;        ///< `b` with histograms
   std::size_t worst = 50;    ///< number of tensors to list
-  std::vector<DecidedWeight> decided = {};
+  std::vector<MethodShares> method_shares = {};
   std::vector<BudgetPoint> curve = {};        ///< error by bits, from --bits or --size
   std::map<std::string, double> tokens = {};  ///< number of calibration tokens of each weight
-  std::optional<Rival> rival = {};
+  std::optional<ComparedWith> compared_with = {};
 };
 
 /// Returns the gptq weights in the --report of quantize. Throws IoError, FormatError.
-std::vector<DecidedWeight> decided_weights(const std::filesystem::path& run);
+std::vector<MethodShares> method_shares(const std::filesystem::path& run);
 /// Returns the "curve" of that report, by bits. It is empty unless the run had --bits or --size.
 /// Throws IoError, FormatError.
 std::vector<BudgetPoint> budget_curve(const std::filesystem::path& run);

@@ -67,9 +67,9 @@ struct Pair {
 std::map<std::string, Pair> pairs_of(const PageInput& in) {
   std::map<std::string, Pair> pairs;
   for (const TensorDifference& t : in.difference.tensors) pairs[t.name].b = &t;
-  for (const TensorDifference& t : in.rival->difference.tensors) pairs[t.name].c = &t;
+  for (const TensorDifference& t : in.compared_with->difference.tensors) pairs[t.name].c = &t;
   // A tensor that is missing in one of them cannot be compared.
-  for (const CompareReport* d : {&in.difference, &in.rival->difference})
+  for (const CompareReport* d : {&in.difference, &in.compared_with->difference})
     for (const auto* names : {&d->only_in_a, &d->only_in_b, &d->shape_mismatch})
       for (const std::string& name : *names) pairs.erase(name);
   return pairs;
@@ -162,9 +162,9 @@ std::string scale_rows(const InspectReport& b, const InspectReport& c) {
 }  // namespace
 
 std::string side_by_side(const PageInput& in) {
-  if (!in.rival) return {};
+  if (!in.compared_with) return {};
   const std::map<std::string, Pair> pairs = pairs_of(in);
-  const InspectReport &b = in.b, &c = in.rival->inspected;
+  const InspectReport &b = in.b, &c = in.compared_with->inspected;
   std::string out = fmt::format(
       "<p>Size of b: <b>{}</b>; of c: <b>{}</b>. Errors are relative to a. A ratio below 1: b has "
       "the lower error.</p>\n",

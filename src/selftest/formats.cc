@@ -57,7 +57,7 @@ std::string check_elements(Run& run, const Subject& s, DType type) {
                          {.quantizer = Quantizer::max, .global = {&one, 1}, .backend = s.backend})
                     .view(),
                 {});
-  run.spoil("formats", q.codes());
+  run.inject_fault("formats", q.codes());
   for (std::int64_t i = 0; i < x.view().size(); ++i) {
     const float v = x.view().at(i / x.cols(), i % x.cols());
     const int want =
@@ -76,7 +76,7 @@ std::string check_scales(Run& run, const Subject& s, DType type) {
                          {.quantizer = Quantizer::max, .global = {&six, 1}, .backend = s.backend})
                     .view(),
                 {});
-  run.spoil("formats", q.scales());
+  run.inject_fault("formats", q.scales());
   for (std::int64_t block = 0; block < 65536; ++block) {
     const double a = std::abs(static_cast<double>(x.view().at(block / 16, block % 16 * 16 + 15)));
     const int want = std::isnan(a) ? 0 : a >= 448 ? 0x7E : nearest(e4m3_values(), a);
@@ -96,7 +96,7 @@ std::string check_values(Run& run, const Subject& s) {
   q.global_scale()[0] = 1.0f;
   Matrix got =
       to_device(dequantize(to_device(q.view(), s.device).view(), DType::f32, s.backend).view(), {});
-  run.spoil("formats", got.data<float>() + 1);
+  run.inject_fault("formats", got.data<float>() + 1);
   for (std::int64_t i = 0; i < kScales * kBlock; ++i) {
     const int code = static_cast<int>(i % kBlock);
     const double magnitude = e2m1_values()[static_cast<std::size_t>(code % 8)] *
@@ -153,7 +153,7 @@ std::string check_interleaved(Run& run, const Subject& s, std::int64_t rows, std
     std::memcpy(to.data(), host.data<std::uint8_t>(), to.size());
   };
   move(linear, ScaleLayout::linear, got, ScaleLayout::tiled_128x4);
-  run.spoil("layouts", got.data());
+  run.inject_fault("layouts", got.data());
   std::string fault = difference("tiled_128x4", got.data(), want.data(), bytes_of(want));
   move(want, ScaleLayout::tiled_128x4, back, ScaleLayout::linear);
   if (fault.empty()) fault = difference("linear", back.data(), linear.data(), bytes_of(linear));

@@ -288,7 +288,7 @@ void check_fp4_instruction(Run& run, const Subject& subject) {
     run.check(subject, {"fp4", part}, "", [&](SelftestCheck& c) {
       multiply(got, 0, 0);
       c.cases += static_cast<std::int64_t>(got.size()) - 1;
-      run.spoil("fp4", got[0].d);
+      run.inject_fault("fp4", got[0].d);
       std::string fault;
       for (std::size_t i = 0; i < got.size() && fault.empty(); ++i)
         fault = fp4_difference(got[i], expected[i]);

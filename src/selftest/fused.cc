@@ -52,10 +52,10 @@ void check_fused(Run& run, const std::vector<Subject>& subjects) {
                       fmt::format("{}, {}", dtype_name(type), quantizer_name(quantizer)),
                       [&](SelftestCheck&) {
                         const QuantizedMatrix got = run_fused(f.operation, s, type, quantizer);
-                        run.spoil("fused", got.codes());
+                        run.inject_fault("fused", got.codes());
                         return differences(got, want);
                       });
-        run.spoil("fused", want.codes());
+        run.inject_fault("fused", want.codes());
         sum.add(want);
       }
     for (const Subject& s : subjects)

@@ -62,10 +62,10 @@ void check_quantizers(Run& run, const std::vector<Subject>& subjects) {
         if (s.backend != kReference)
           run.check(s, {"quantize", part}, c.what, [&](SelftestCheck&) {
             const QuantizedMatrix got = quantized(s, c);
-            run.spoil("quantize", got.codes());
+            run.inject_fault("quantize", got.codes());
             return differences(got, want);
           });
-      run.spoil("quantize", want.codes());
+      run.inject_fault("quantize", want.codes());
       sum.add(want);
     }
     for (const Subject& s : subjects)
@@ -97,11 +97,11 @@ void check_dequantize(Run& run, const std::vector<Subject>& subjects) {
                 [&](SelftestCheck&) {
                   const QuantizedMatrix there = to_device(q.view(), s.device);
                   Matrix got = to_device(dequantize(there.view(), type, s.backend).view(), {});
-                  run.spoil("dequantize", got.data<std::uint8_t>());
+                  run.inject_fault("dequantize", got.data<std::uint8_t>());
                   return difference("bytes of the result", got.data<std::uint8_t>(),
                                     want.data<std::uint8_t>(), bytes);
                 });
-        run.spoil("dequantize", want.data<std::uint8_t>());
+        run.inject_fault("dequantize", want.data<std::uint8_t>());
         sum.add(want.data<std::uint8_t>(), bytes);
       }
     }

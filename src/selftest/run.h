@@ -51,7 +51,7 @@ class Run {
   SelftestReport& report() { return report_; }
 
   /// Flips the lowest bit of a result if `check` is the one with an injected fault.
-  void spoil(std::string_view check, void* result) const {
+  void inject_fault(std::string_view check, void* result) const {
     if (options_.inject_fault == check) *static_cast<unsigned char*>(result) ^= 1;
   }
 
@@ -83,7 +83,7 @@ void check_layouts(Run& run, const Subject& subject);
 void check_quantizers(Run& run, const std::vector<Subject>& subjects);
 void check_dequantize(Run& run, const std::vector<Subject>& subjects);
 void check_fused(Run& run, const std::vector<Subject>& subjects);
-void check_products(Run& run, const std::vector<Subject>& subjects);
+void check_gemms(Run& run, const std::vector<Subject>& subjects);
 /// Checks the FP4 instruction of the reference and of GPUs. The observations go to the report.
 void check_fp4_instruction(Run& run, const Subject& subject);
 

@@ -50,14 +50,14 @@ std::vector<Subject> subjects_of(const SelftestOptions& options, const SelftestR
   return all;
 }
 
-struct Asked {
+struct NamedGemm {
   std::string_view name;
-  GemmDescription product;
+  GemmDescription description;
 };
 
 /// Returns GEMM problems with the sizes of published models.
-std::vector<Asked> products() {
-  std::vector<Asked> all;
+std::vector<NamedGemm> gemm_problems() {
+  std::vector<NamedGemm> all;
   for (const std::int64_t m : {1, 16, 64, 256, 4096})
     all.push_back({"W4A16", {.m = m, .n = 4096, .k = 4096}});
   for (const std::int64_t m : {1, 4096})
@@ -90,8 +90,8 @@ std::vector<std::string> kernels_not_tried(const std::vector<Subject>& subjects,
 
 void add_plans(const std::vector<Device>& devices, SelftestReport& report) {
   for (const Device device : devices)
-    for (const Asked& asked : products()) {
-      const GemmDescription& d = asked.product;
+    for (const NamedGemm& problem : gemm_problems()) {
+      const GemmDescription& d = problem.description;
       std::string kernel;
       try {
         kernel = plan_gemm(d, device).kernel();
@@ -100,7 +100,7 @@ void add_plans(const std::vector<Device>& devices, SelftestReport& report) {
       }
       report.plans.push_back(
           {device_name(device),
-           fmt::format("{} [{}, {}] x [{}, {}]{}", asked.name, d.m, d.k, d.n, d.k,
+           fmt::format("{} [{}, {}] x [{}, {}]{}", problem.name, d.m, d.k, d.n, d.k,
                        d.groups > 1 ? fmt::format(", {} matrices", d.groups) : ""),
            std::move(kernel)});
     }
@@ -123,7 +123,7 @@ void check_all(Run& run, const std::vector<Subject>& subjects) {
   check_quantizers(run, subjects);
   check_dequantize(run, subjects);
   check_fused(run, subjects);
-  check_products(run, subjects);
+  check_gemms(run, subjects);
   for (const Subject& s : subjects)
     if (s.device.type == DeviceType::cuda || s.backend == kReference) check_fp4_instruction(run, s);
 }

@@ -17,7 +17,7 @@ class PlatformFiles : public testing::TestWithParam<std::string> {
   void SetUp() override {
     const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
     root_ = fs::temp_directory_path() /
-            fmt::format("nvfp4-platform-{}-{:x}", process_number(), std::hash<std::string>()(test));
+            fmt::format("nvfp4-platform-{}-{:x}", process_id(), std::hash<std::string>()(test));
     fs::remove_all(root_);
     folder_ = root_;
     if (GetParam() == "unicode") folder_ /= kName;

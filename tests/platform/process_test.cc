@@ -7,7 +7,7 @@
 namespace nvfp4::platform::process_test {
 
 TEST(PlatformProcess, KnowsItself) {
-  EXPECT_GT(process_number(), 0);
+  EXPECT_GT(process_id(), 0);
   EXPECT_FALSE(host_name().empty());
   EXPECT_NE(random_number(), random_number());
   EXPECT_GE(usable_cpus(), 1);

@@ -190,7 +190,7 @@ def test_two_quantizations_side_by_side(tmp_path):
                    check=True, capture_output=True, cwd=tmp_path)
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     Tags(text)
-    section = text.split("<h2 id='rival'>")[1].split("</section>")[0]
+    section = text.split("<h2 id='against'>")[1].split("</section>")[0]
     rows = [re.sub("<[^>]*>", " ", row).split() for row in section.split("<tr>")]
     found = next(row for row in rows if row[:2] == ["all", "kinds"])
     mse, largest = (nvfp4.compare(tmp_path / "a", tmp_path / b)["relative_error"] for b in ("mse", "max"))

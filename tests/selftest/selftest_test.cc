@@ -218,7 +218,7 @@ TEST(SelftestSlow, TriesEveryKernelThatIsNamed) {
   SelftestOptions options;
   SelftestReport report;
   selftest::Run run(options, report);
-  selftest::check_products(run, {subject});
+  selftest::check_gemms(run, {subject});
   std::int64_t cases = 0;
   for (const SelftestCheck& c : report.checks) {
     EXPECT_EQ(c.wrong, 0) << c.fault;
@@ -229,7 +229,7 @@ TEST(SelftestSlow, TriesEveryKernelThatIsNamed) {
   subject.kernels.clear();
   SelftestReport plain;
   selftest::Run once(options, plain);
-  selftest::check_products(once, {subject});
+  selftest::check_gemms(once, {subject});
   for (const SelftestCheck& c : plain.checks) cases -= 2 * c.cases;
   EXPECT_EQ(cases, 0) << "once as the library chooses, once by name";
 }

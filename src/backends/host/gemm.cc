@@ -172,8 +172,8 @@ void run(const GemmCall& call) {
   const auto& chosen = *static_cast<const Chosen*>(call.plan.chosen.get());
   const GemmArguments& a = call.arguments;
   const Activations x = std::visit([](const auto& view) { return activations(view); }, a.x);
-  run_products(*chosen.backend, *chosen.kernels, jobs_of(call, x, std::get<MatrixSpan>(a.out)),
-               call.plan.description.batch_invariant);
+  run_gemms(*chosen.backend, *chosen.kernels, jobs_of(call, x, std::get<MatrixSpan>(a.out)),
+            call.plan.description.batch_invariant);
 }
 
 const GemmBackend& cpu_gemm_backend() {

@@ -226,8 +226,8 @@ GemmTiling choose_gemm_tiling(const GemmKernels& kernels, std::int64_t m, std::i
   return t;
 }
 
-void run_products(const Backend& backend, const GemmKernels& kernels, std::span<const GemmJob> jobs,
-                  bool batch_invariant) {
+void run_gemms(const Backend& backend, const GemmKernels& kernels, std::span<const GemmJob> jobs,
+               bool batch_invariant) {
   Gemm(backend, kernels, jobs, batch_invariant).run();
 }
 

@@ -28,7 +28,7 @@ GemmTiling choose_gemm_tiling(const GemmKernels& kernels, std::int64_t m, std::i
                               std::int64_t blocks, int threads, bool batch_invariant);
 
 /// Runs all GEMMs on the threads of the pool.
-void run_products(const Backend& backend, const GemmKernels& kernels, std::span<const GemmJob> jobs,
-                  bool batch_invariant);
+void run_gemms(const Backend& backend, const GemmKernels& kernels, std::span<const GemmJob> jobs,
+               bool batch_invariant);
 
 }  // namespace nvfp4

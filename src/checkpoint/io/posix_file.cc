@@ -47,7 +47,7 @@ TaggedFolders& tagged_folders() {
 std::string process_tag() {
   static const unsigned number = platform::random_number();
   std::string tag =
-      fmt::format("{}-{}-{:08x}", platform::host_name(), platform::process_number(), number);
+      fmt::format("{}-{}-{:08x}", platform::host_name(), platform::process_id(), number);
   std::ranges::replace_if(tag, std::not_fn(is_of_tag), '-');
   return fmt::format(".{}", tag);
 }

@@ -13,7 +13,7 @@ namespace nvfp4::platform {
 
 const char* const kHomeVariable = "HOME";
 
-int process_number() { return ::getpid(); }
+int process_id() { return ::getpid(); }
 
 std::string host_name() {
   char host[256] = {};

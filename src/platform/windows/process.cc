@@ -12,7 +12,7 @@ namespace nvfp4::platform {
 
 const char* const kHomeVariable = "USERPROFILE";
 
-int process_number() { return static_cast<int>(::GetCurrentProcessId()); }
+int process_id() { return static_cast<int>(::GetCurrentProcessId()); }
 
 std::string host_name() {
   wchar_t name[256] = {};

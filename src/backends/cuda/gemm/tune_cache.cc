@@ -160,7 +160,7 @@ std::string keep_tune_entry(const fs::path& path, const TuneEntry& entry) {
   if (error) return fmt::format("its folder cannot be made: {}", error.message());
   static std::atomic<int> count = 0;
   fs::path partial = path;
-  partial += fmt::format(".{}-{}.partial", platform::process_number(), count++);
+  partial += fmt::format(".{}-{}.partial", platform::process_id(), count++);
   std::ofstream out(partial, std::ios::binary);
   out << tune_file_text(file.entries);
   out.close();

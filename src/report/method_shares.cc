@@ -38,10 +38,10 @@ std::vector<BudgetPoint> budget_curve(const std::filesystem::path& run) {
   return curve;
 }
 
-std::vector<DecidedWeight> decided_weights(const std::filesystem::path& run) {
+std::vector<MethodShares> method_shares(const std::filesystem::path& run) {
   const std::string file = run.string();
   const RunJson json = report_in(file);
-  std::vector<DecidedWeight> weights;
+  std::vector<MethodShares> weights;
   for (const RunJson& tensor : json["tensors"]) {
     if (!tensor.is_object() || !tensor.contains("rows")) continue;
     const auto number = [&](const char* group, const char* key) {
@@ -56,7 +56,7 @@ std::vector<DecidedWeight> decided_weights(const std::filesystem::path& run) {
                            key);
       return value.get<double>();
     };
-    DecidedWeight& w = weights.emplace_back();
+    MethodShares& w = weights.emplace_back();
     require<FormatError>(tensor.contains("name") && tensor["name"].is_string(),
                          "{}: a weight without a name", file);
     w.name = tensor["name"].get<std::string>();

@@ -262,7 +262,7 @@ void check_product(Run& run, const Problem& problem, const Subject& subject) {
       if (std::ranges::find(c.kernels, plan.kernel()) == c.kernels.end())
         c.kernels.push_back(plan.kernel());
       Matrix got = placed->run(plan);
-      run.spoil(name.name, got.data<std::uint8_t>());
+      run.inject_fault(name.name, got.data<std::uint8_t>());
       // Tensor cores truncate, other units round.
       return problem.fault(got, on_gpu ? 0x1p-23 : 0x1p-24, c.worst);
     });
@@ -301,7 +301,7 @@ void check_everywhere(Run& run, const std::vector<Subject>& subjects, Product p)
 
 }  // namespace
 
-void check_products(Run& run, const std::vector<Subject>& subjects) {
+void check_gemms(Run& run, const std::vector<Subject>& subjects) {
   constexpr DType kOut[] = {DType::f32, DType::bf16, DType::f16};
   for (const Scheme scheme : {Scheme::nvfp4a16, Scheme::nvfp4}) {
     std::size_t i = 0;
