@@ -5,6 +5,7 @@ tests, formatting.
 usage: check_style.py [ROOT]    exit code 1 and one line for each problem
 """
 
+import ast
 import re
 import shutil
 import subprocess
@@ -90,6 +91,18 @@ def check_test_names(file: Path):
             yield f"{file}: the name of test {name} has {count} words, at most {MAX_WORDS} are allowed"
 
 
+def check_docstrings(root: Path, file: Path):
+    """Docstrings of the Python package that begin with a word of NO_BEGINNING."""
+    if not file.is_relative_to(root / "python/nvfp4") or file.suffix != ".py":
+        return
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            match = NO_BEGINNING.match(ast.get_docstring(node) or "")
+            if match:
+                yield (f"{file}:{getattr(node, 'lineno', 1)}: a docstring begins with '{match.group()}'; "
+                       "begin with a verb (Returns …) or a noun (The …)")
+
+
 def check_folders(root: Path):
     """Folders that hold too many files to be taken in at a glance."""
     for folder in sorted(f for f in (root / "src/checkpoint").glob("*") if f.is_dir()):
@@ -114,6 +127,7 @@ def main(root: Path):
     problems += [problem for file in cpp for problem in check_comments(root, file)]
     tests = [file for file in files if file.is_relative_to(root / "tests")]
     problems += [problem for file in tests for problem in check_test_names(file)]
+    problems += [problem for file in files for problem in check_docstrings(root, file)]
     can_format = shutil.which(CLANG_FORMAT) is not None
     if can_format and cpp:
         problems += check_format(cpp)

@@ -1,4 +1,4 @@
-"""What the quantization_config of a checkpoint says about its modules."""
+"""Reads a checkpoint's quantization_config."""
 
 from ._core import EntryList
 from ._errors import FormatError, UnsupportedError
@@ -10,7 +10,7 @@ OTHER = "other"
 
 
 def is_nvfp4_group(group):
-    """Returns whether a group of config_groups, a dict, is of NVFP4 weights."""
+    """Reports whether `group`, a member of config_groups, describes NVFP4 weights."""
     weights = (group or {}).get("weights") or {}
     kind = getattr(weights.get("type"), "value", weights.get("type"))
     return (weights.get("num_bits"), kind, weights.get("group_size")) == (4, "float", 16)
@@ -24,7 +24,7 @@ def scheme_of_group(group):
 
 
 class Schemes:
-    """How a quantization_config declares each module: "W4A4", "W4A16" or OTHER."""
+    """The scheme of each module by quantization_config: "W4A4", "W4A16" or OTHER. A function of the module name."""
 
     def __init__(self, config):
         self._config, self._general, targets, self._of_target = config, None, [], []

@@ -115,6 +115,10 @@ class Style(unittest.TestCase):
         for file in ("include/nvfp4/a.h", "cli/a.cc", "python/src/a.cc"):
             self.expect({file: "  // Of things.\n"}, f"{file}:1: a comment begins with 'Of'")
 
+    def test_finds_a_docstring_that_begins_so(self):
+        self.expect({"python/nvfp4/a.py": 'def f():\n    """Of things."""\n'},
+                    "python/nvfp4/a.py:1: a docstring begins with 'Of'")
+
     def test_accepts_other_comments(self):
         accepted = ("/// The sum of x.\n/// That is a sentence.\nint a;\n\n// Often true.\n// As here.\nint b;\n"
                     "int c; // the sum\n       // That is all\n")

@@ -1,4 +1,4 @@
-"""What quantization_config of a checkpoint says of the layers of an engine, which fuses some."""
+"""The formats that quantization_config declares for an engine's layers, some of which are fused."""
 
 import re
 from itertools import accumulate
@@ -25,7 +25,7 @@ def schemes_in(config):
 
 
 def why_not(config):
-    """Returns what a quantization_config is that has no NVFP4, else None."""
+    """Returns what quantization_config declares if it has no NVFP4, otherwise None."""
     if schemes_in(config) - {OTHER}:
         return None
     method = config.get("quant_method", "")
@@ -34,7 +34,7 @@ def why_not(config):
 
 
 class Declared:
-    """Which layers are NVFP4, and how their inputs are taken. `mixed`: some are quantized in another way."""
+    """The layers that are NVFP4, and their schemes."""
 
     def __init__(self, config):
         wrong = why_not(config)
@@ -56,11 +56,11 @@ class Declared:
 
     @property
     def kv_cache(self):
-        """Whether scales of a cache in FP8 are stored."""
+        """True if the checkpoint has scales of an FP8 cache."""
         return bool(self.config.get("kv_cache_scheme") or self.config.get("kv_cache_quant_algo"))
 
     def rename(self, renamed_list):
-        """Names of the checkpoint become those of the engine, by `renamed_list`([names])."""
+        """Replaces names of the checkpoint by those of the engine. `renamed_list` maps a list of names."""
         # "a.b*" is a.b and all below; cut in two, the name at its front can be found.
         split = [n for name in self.ignored
                  for n in ((name[:-1], name[:-1] + ".*") if re.search(r"[^.]\*$", name) else (name,))]
