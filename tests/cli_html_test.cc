@@ -20,7 +20,7 @@ TEST_F(Cli, CompareWritesAPageThatLoadsNothing) {
   for (const char* part :
        {"mlp.<wbr>gate_proj", "name='viewport'", "prefers-color-scheme: dark", "default-src 'none'",
         "relative error", " dB", "</svg>", "scope='row'", "<caption>", "Codes in numbers",
-        "bits each", "BF16 → NVFP4", "median of the tensors", "worst tensor"})
+        "bits each", "BF16 → NVFP4", "median of these tensors", "worst tensor"})
     EXPECT_TRUE(has(page, part)) << part;
   for (const char* part :
        {"http:", "https:", "<script", "<link", "<img", "url(", "@import", "src="})

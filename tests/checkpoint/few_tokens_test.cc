@@ -123,7 +123,7 @@ TEST_F(FewTokens, PageShowsThemBesideOutputErrors) {
   const std::string page =
       report::page_of(compare_checkpoints(dir / "in", dir / "out"), dir / "in", dir / "out", 0, {},
                       {.run = dir / "run.json", .statistics = dir / "stats.safetensors"});
-  const std::size_t tokens = page.find("Tokens of the calibration text that experts saw");
+  const std::size_t tokens = page.find("Tokens of the calibration text for each expert");
   ASSERT_NE(tokens, std::string::npos);
   // Experts, fewest, median, most, without any.
   EXPECT_NE(page.find("<td>4</td><td>20</td><td>4000</td><td>4000</td><td>0</td>", tokens),

@@ -180,7 +180,7 @@ TEST_F(CublasLt, AnErrorNamesTheCallAndTheStatus) {
     multiply(p);
     FAIL();
   } catch (const DeviceError& e) {
-    EXPECT_THAT(e.what(), HasSubstr("gemm: cuBLASLt: product: CUBLAS_STATUS_INVALID_VALUE"));
+    EXPECT_THAT(e.what(), HasSubstr("gemm: cuBLASLt: GEMM: CUBLAS_STATUS_INVALID_VALUE"));
   }
   EXPECT_EQ(fake_->alive, 0);
 }

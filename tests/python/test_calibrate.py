@@ -144,7 +144,7 @@ def test_the_page_says_what_was_decided(model, text, tmp_path):
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Output error by layer" in page
     has_experts = any(".experts." in t["name"] for t in report["tensors"])
-    assert ("Tokens of the calibration text that experts saw" in page) == has_experts
+    assert ("Tokens of the calibration text for each expert" in page) == has_experts
     with pytest.raises(nvfp4.InvalidValueError, match="which html writes"):
         nvfp4.compare(model, tmp_path / "out", run=run)
 

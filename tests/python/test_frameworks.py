@@ -204,7 +204,7 @@ def test_a_plan_says_how_a_product_is_done():
     np.testing.assert_allclose(out, gate / (1 + np.exp(-gate)) * up, rtol=1e-5, atol=1e-5)
     with pytest.raises(nvfp4.ShapeError, match="at most m = 8"):
         nvfp4.gemm(normal(7, 9, 64), w, plan=plan, epilogue="swiglu")
-    with pytest.raises(nvfp4.InvalidValueError, match="kernel = 'reference_w4a4' does other"):
+    with pytest.raises(nvfp4.InvalidValueError, match="kernel = 'reference_w4a4' has another arithmetic"):
         nvfp4.plan_gemm(w, 8, kernel="reference_w4a4")
 
 
