@@ -226,7 +226,7 @@ TEST(RealCublasLtDeathTest, IsLoadedAndTakesTheDescriptors) {
     std::exit(0);
   };
   EXPECT_EXIT(run(), ExitedWithCode(0),
-              "reason: \"\"\nerror: gemm: cuBLASLt( [0-9]+ has no product|: handle)");
+              "reason: \"\"\nerror: gemm: cuBLASLt( [0-9]+ has no GEMM|: handle)");
 }
 
 }  // namespace
