@@ -70,7 +70,7 @@ def named(function):
             return function(*args, **kwargs)
         except Exception as error:
             given = dict(zip(parameters, args), **kwargs)
-            # Weights that are packed have their scales.
+            # Packed weights contain their scales.
             unread = ("b", "b_descale") if type(given.get("b")).__name__ == "PackedWeights" else ()
             for name, value in given.items():
                 if name in unread:

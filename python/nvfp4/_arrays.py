@@ -77,7 +77,7 @@ class NumPy:
         """Returns `x` in the form that the extension module takes, and the name of its dtype."""
         x = _as_numpy(x)
         name = x.dtype.name
-        if name == "bfloat16":  # not in DLPack as NumPy writes it, nor in the buffer protocol
+        if name == "bfloat16":  # neither NumPy's DLPack nor the buffer protocol has bfloat16
             return x.view(np.uint16), name
         return (x.view(np.uint8) if name == "float8_e4m3fn" else x), name
 
@@ -322,7 +322,7 @@ class Jax(NumPy):
         return jax.dlpack.from_dlpack(x.array)
 
     def clear(self, x, first):
-        pass  # new memory of the library is zero
+        pass  # the library allocates zeros
 
     def constant(self, value, count, like):
         return self.floats(np.full(count, value, np.float32), like)
@@ -429,7 +429,7 @@ def two_dimensions(name, x):
 
 def host_integers(name, x):
     """Returns the elements of x as a list of int."""
-    if hasattr(x, "__cuda_array_interface__"):  # waits for the GPU; NumPy reads JAX's by itself
+    if hasattr(x, "__cuda_array_interface__"):  # waits for the GPU; NumPy reads arrays of JAX
         bring = getattr(x, "cpu", None) or getattr(x, "get", None)
         x = bring() if bring else x
     values = np.asarray(x).reshape(-1)

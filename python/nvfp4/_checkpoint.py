@@ -60,7 +60,7 @@ def _documented(command):
                 lines.append(head.rstrip())
                 head = " " * width
             lines += [head + text[0], *(" " * width + line for line in text[1:])]
-        if function.__doc__:  # python -OO has none
+        if function.__doc__:  # python -OO removes docstrings
             arguments = "\n".join("    " + line for line in lines).strip()
             function.__doc__ = function.__doc__.replace("{arguments}", arguments)
         return function

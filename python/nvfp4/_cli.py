@@ -14,7 +14,7 @@ def missing_models(command):
                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         return json.loads(asked.stdout)["missing"]
-    except (ValueError, TypeError, KeyError):  # no command that reads a model
+    except (ValueError, TypeError, KeyError):  # the command reads no model
         return []
 
 
@@ -29,7 +29,7 @@ def main():
         for name in missing_models([program, *sys.argv[1:]]) if can_download() else ():
             try:
                 download_model(name)
-            except Exception as error:  # the program says which model is missing
+            except Exception as error:  # the program reports the missing model
                 print(f"nvfp4: {name}: {printable(error)}", file=sys.stderr)
     except KeyboardInterrupt:
         sys.exit(130)

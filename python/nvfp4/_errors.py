@@ -73,7 +73,7 @@ def taken_from_transformers(folder, what):
     except (Error, MemoryError):
         raise
     except Exception as no:
-        if type(no).__name__ == "OutOfMemoryError":  # PyTorch's, of a GPU: nothing is wrong with the model
+        if type(no).__name__ == "OutOfMemoryError":  # a GPU of PyTorch: the model is right
             raise
         lines = [line.strip() for line in str(no).splitlines() if line.strip()]
         reason = lines[0] if lines else type(no).__name__

@@ -72,7 +72,7 @@ def _token_scales(x, base, stream, backend):
     whose largest magnitude is 1. A row of zeros has the multiplier 0."""
     largest = amax(x, scope="vector", stream=stream, backend=backend)
     target = np.float32(1) / np.float32(_arrays.number("a_global_sf", base))
-    # Of a number by a tensor PyTorch makes the number times a reciprocal, which rounds twice.
+    # PyTorch divides a number by a tensor as number · reciprocal, which rounds twice.
     target = _arrays.framework(x).constant(float(target), 1, x)
     with np.errstate(over="ignore", invalid="ignore"):
         divisors = target / (largest + (largest == 0))

@@ -13,8 +13,8 @@ class Form:
     codes: str  #: uint8 [N, K/2]
     scales: str  #: E4M3 [N, K/16]
     global_scale: str  #: float32, one element
-    input_scale: str  #: float32, one element; not of all weights
-    divisors: bool  #: global scales divide
+    input_scale: str  #: float32, one element; optional
+    divisors: bool  #: global scales are stored as DIVISORS
     scalar: tuple  #: shape of a global scale
 
     @property

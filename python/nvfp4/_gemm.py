@@ -166,10 +166,10 @@ def unpack_weights(w, group=0, *, stream=None):
 class _Left:
     """The left operand of a GEMM."""
 
-    operand: Any  #: what the module takes
-    like: Any  #: an array that says framework and device
+    operand: Any  #: the argument of the extension module
+    like: Any  #: an array with the framework and the device
     shape: tuple
-    dtype: str  #: of the result, if none is asked for
+    dtype: str  #: default dtype of the result
     quantized: bool
 
     @property
@@ -280,7 +280,7 @@ def _space(plan, left, given):
 class _Form:
     """The form of a GEMM: which rows of x are multiplied by which matrices."""
 
-    name: str  #: as plan_gemm() takes it
+    name: str  #: argument `form` of plan_gemm()
     lead: tuple  #: the dimensions of y before its columns
     shared_x: bool = False
     top_k: int = 0
@@ -316,9 +316,9 @@ def _form(left, w, row_ends, row_starts, expert_ids):
 class _Result:
     """The result of a GEMM."""
 
-    y: Any  #: what gemm() returns
-    operand: Any  #: what the module takes
-    options: Any = None  #: of a quantized one
+    y: Any  #: result of gemm()
+    operand: Any  #: the argument of the extension module
+    options: Any = None  #: options of a quantized result
 
     def finished(self, kind, like):
         return finished(self.y, like) if self.options is not None else kind.finish(self.y)

@@ -2,7 +2,7 @@
 
 import importlib.util
 
-#: Weights in forms that nvfp4 does not read from the hub.
+#: Files with weights that are not downloaded, since nvfp4 does not read them.
 UNREAD = ["*.bin", "*.ckpt", "*.gguf", "*.h5", "*.msgpack", "*.onnx*", "*.ot", "*.pt", "*.pth", "*.tflite",
           "original/*"]
 

@@ -5,7 +5,7 @@ from ._errors import FormatError, UnsupportedError
 
 #: Algorithms of ModelOpt that are NVFP4, and the scheme of each.
 ALGORITHMS = {"NVFP4": "W4A4", "W4A16_NVFP4": "W4A16"}
-#: What a module is that is quantized in another way.
+#: The scheme of a module that is quantized in another format.
 OTHER = "other"
 
 

@@ -137,7 +137,7 @@ def globals_of(like, multiplier=None, divisor=None):
     if len({len(g) for g in host}) != 1:
         raise ShapeError(f"global_scale has {len(host[0])} elements and global_divisor "
                          f"{len(host[1])}, must have as many")
-    # Of both senses pairs, of one that one.
+    # Pairs if both are given, otherwise the given one.
     values = np.ascontiguousarray(np.stack(host, -1) if len(host) == 2 else host[0])
     return {"globals": values, "divisor": multiplier is None}
 

@@ -13,12 +13,12 @@ from . import _torch_layers  # noqa: F401 (defines the operators)
 class Stack:
     """One of the two matrices of all experts, packed."""
 
-    weights: Tensor  #: the bytes
+    weights: Tensor  #: bytes of the packed weights
     rows: int
-    scale: Optional[Tensor] = None  #: of the inputs, a MULTIPLIER: [1] for gate_up, [E] for down
+    scale: Optional[Tensor] = None  #: input scale, a MULTIPLIER: [1] for gate_up, [E] for down
 
 
-#: On a GPU up to so many rows each read the weights of their expert; more are sorted by expert.
+#: Largest number of rows on a GPU that each read the weights of their expert. More rows are sorted by expert.
 ROUTED_ROWS = 32
 
 
@@ -49,7 +49,7 @@ def by_expert(x, ids, gate_up, down, experts, mode, gate):
     """Computes forward() with rows sorted by expert."""
     top_k = ids.shape[-1]
     flat = ids.reshape(-1)
-    # Rows of no expert here lie behind the last end.
+    # Rows of experts on other devices are sorted behind the last end.
     flat = torch.where((flat >= 0) & (flat < experts), flat, experts)
     order = torch.argsort(flat, stable=True)
     flat = flat[order]

@@ -17,8 +17,8 @@ from ._errors import InvalidValueError, UnsupportedError
 from ._quantize import QuantizedTensor, dequantize, quantize
 
 _library = torch.library.Library("nvfp4", "FRAGMENT")
-#: How an input becomes NVFP4: not at all (W4A16), with a global scale for each row that is measured,
-#: or with `input_scale`, a MULTIPLIER, of one element or one for each row.
+#: Input modes: x as it is (W4A16), x quantized with a global scale measured for each row, or with `input_scale`, a
+#: MULTIPLIER of one element or one for each row.
 KEEP, MEASURE, MULTIPLY = range(3)
 _INPUT = "Tensor? input_scale=None, int input_mode=0"
 _library.define(f"linear(Tensor x, Tensor weights, int rows, Tensor? bias=None, {_INPUT}) -> Tensor")
@@ -29,8 +29,8 @@ _library.define("grouped_linear(Tensor x, Tensor weights, int rows, Tensor row_e
 _library.define("input_gradient(Tensor gradient, Tensor weights, int rows, int cols, int groups, "
                 "Tensor? row_ends=None, Tensor? expert_ids=None) -> Tensor")
 
-#: Zeros that products on a GPU use, one after the other: taken when weights are packed, since a
-#: captured graph must find them there.
+#: Zeroed GPU workspaces, which consecutive GEMMs share. They are allocated when weights are packed: a captured
+#: graph must find them allocated.
 _WORKSPACES = {}
 _WORKSPACE_ROWS = 64
 
@@ -90,7 +90,7 @@ def follow_torch_threads():
         _threads = count
         if not os.environ.get("NVFP4_THREADS"):
             _core.set_threads(count)
-            _core.set_parallel_region(0 if _forked else _gomp_parallel())  # a child has no threads of libgomp
+            _core.set_parallel_region(0 if _forked else _gomp_parallel())  # a forked child has no threads of libgomp
 
 
 def _gomp_parallel():
@@ -101,7 +101,7 @@ def _gomp_parallel():
             files = {line.split(maxsplit=5)[-1].rstrip("\n") for line in maps if "libgomp" in line}
         (file,) = (f for f in files if f.startswith((folder + os.sep, folder + ".libs" + os.sep)))
         return ctypes.cast(ctypes.CDLL(file).GOMP_parallel, ctypes.c_void_p).value
-    except (OSError, ValueError, AttributeError):  # no such system, no such library, another OpenMP
+    except (OSError, ValueError, AttributeError):  # another system or another OpenMP
         return 0
 
 
@@ -270,7 +270,7 @@ def _linear_backward(ctx, gradient):
     if ctx.needs_input_grad[0]:
         to_x = torch.ops.nvfp4.input_gradient(flat, weights, ctx.rows, ctx.cols, 1)
         to_x = to_x.view(*gradient.shape[:-1], ctx.cols)
-    if any(ctx.needs_input_grad[3:4]):  # arguments that have their defaults are left out
+    if any(ctx.needs_input_grad[3:4]):  # arguments with default values are left out
         to_bias = flat.sum(0)
     return to_x, None, None, to_bias, None, None
 
@@ -297,7 +297,7 @@ def _routed_backward(ctx, gradient):
     weights, ids = ctx.saved_tensors
     rows, cols = ctx.shape
     to_x = torch.ops.nvfp4.input_gradient(gradient, weights, ctx.rows, cols, ctx.groups, None, ids)
-    if rows != ids.numel():  # of rows that top_k experts share
+    if rows != ids.numel():  # top_k experts share each row
         to_x = to_x.view(rows, -1, cols).sum(1)
     return to_x, None, None, None, None, None, None
 

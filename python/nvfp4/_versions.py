@@ -32,5 +32,5 @@ def interface(program, version):
         yield
     except (ImportError, AttributeError) as missing:
         if (getattr(missing, "name", None) or "").startswith("nvfp4"):
-            raise  # a part of this package
+            raise  # a part of this package is missing
         raise UnsupportedError(f"{program} {version} has changed what nvfp4 needs of it: {missing}") from missing

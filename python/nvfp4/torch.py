@@ -170,7 +170,7 @@ def _(input, residual, weight, global_scale=None, eps=1e-6, is_sf_swizzled_layou
 def mm_fp4(a: Tensor, b: Tensor, a_descale: Tensor, b_descale: Tensor,
            alpha: Optional[Tensor] = None, out_dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """Calls nvfp4.mm_fp4 with b [K/2, N] and its scales transposed; alpha is a MULTIPLIER."""
-    # The compiler may hand over other strides than the caller did; what is right costs nothing.
+    # The compiler may change strides. A copy is made only if they are wrong.
     return _nvfp4.mm_fp4(a, b.T.contiguous().T, a_descale, b_descale.T.contiguous().T, alpha,
                          out_dtype)
 

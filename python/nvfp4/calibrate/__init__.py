@@ -335,7 +335,7 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
         one_pass.finish(calibration.blocks)
     if out:
         statistics.save(out, metadata.items())
-        statistics = Statistics.load(out)  # the parts are going
+        statistics = Statistics.load(out)  # the parts are about to be removed
     parts.remove()
     return statistics
 

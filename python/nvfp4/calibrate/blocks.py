@@ -76,7 +76,7 @@ class Blocks:
             config = AutoConfig.from_pretrained(folder)
         if getattr(config, "quantization_config", None) is not None:
             raise UnsupportedError(f"{folder}: is quantized; calibration needs the model as it was before")
-        config._experts_implementation = "eager"  # one product for each expert, which can be watched
+        config._experts_implementation = "eager"  # one GEMM per expert, which can be intercepted
         with taken_from_transformers(folder, "it"), parameters_on_meta():
             self.model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
         self.dtype, self.device = dtype, device
@@ -165,7 +165,7 @@ class Blocks:
         left_out = {f"{name}.{n}" for n in without} if name else {*head_of(self.model), *without}
         left_out = {key for parameter in left_out for key in self.sources.get(parameter, ())}
         state = {key: file.get_slice(key) for key, file in self.tensors[name].items() if key not in left_out}
-        # Converters count what they were given: each load has its own.
+        # Converters count their tensors, so each load needs new ones.
         config = LoadStateDictConfig(dtype=self.dtype, device_map={"": self.device},
                                      weight_mapping=get_model_conversion_mapping(self.model))
         convert_and_load_state_dict_in_model(self.model, state, config)
@@ -224,7 +224,7 @@ class Blocks:
             first = []
             with contextlib.suppress(_LastLayer), torch.no_grad(), reader:
                 self.model(batch.to(self.device), use_cache=False)
-            hidden.append(first[0].clone())  # a layer may be given the embedding, too
+            hidden.append(first[0].clone())  # a layer may also get the embedding as an argument
         for layer in self.layers:
             del layer.forward
         self._unload_outside()

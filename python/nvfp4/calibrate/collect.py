@@ -15,13 +15,13 @@ from .statistics import ELEMENTS, Later
 
 _PAIR = (0, ("input",)), (1, ("weight", "other", "mat2", "tensor2"))
 _SUM = (1, ("mat1", "batch1")), (2, ("mat2", "batch2"))
-#: GEMM functions -> place and names of x, and of the argument that may be a weight.
+#: GEMM function -> position and names of x, and of the argument that may be a weight.
 GEMMS = {torch.nn.functional.linear: _PAIR, torch.Tensor.__matmul__: _PAIR, torch.addmm: _SUM, torch.baddbmm: _SUM,
          torch.Tensor.addmm: _SUM, torch.Tensor.baddbmm: _SUM}
 GEMMS.update(dict.fromkeys((getattr(of, name) for of in (torch, torch.Tensor) for name in ("matmul", "mm", "bmm")), _PAIR))
 
 
-#: That are summed at a time.
+#: Number of columns that are summed at a time.
 COLUMNS = 1024
 
 
@@ -41,7 +41,7 @@ class Collector:
         self.keep_gram, self.spool = keep_gram, spool
         self.left = float("inf") if memory is None or spool is None else memory  # bytes
         self.sums = {}  # module -> [diag, count, amax]
-        self.inputs = {}  # owner -> inputs, while they are fewer than K rows and so take less memory than
+        self.inputs = {}  # owner -> inputs, as long as they have fewer than K rows and take less memory than grams
         self.grams = {}  # owner -> [K, K]
         self.places = {}  # owner -> K and the device of its inputs
         self.owners = {}
@@ -82,11 +82,11 @@ class Collector:
             return
         self.left -= need
         if many:
-            self.left += bytes_of(kept)  # which are there until the matrix is made of them
+            self.left += bytes_of(kept)  # stored until the matrix is computed
             self._form_gram(owner)
             add_to_gram(self.grams[owner], x)
         else:
-            kept.append(x.clone())  # in its dtype; the model may go on to change x
+            kept.append(x.clone())  # a copy, since the model may change x
 
     def _form_gram(self, owner):
         depth, device = self.places[owner]
@@ -149,7 +149,7 @@ class Collector:
             statistics.tensors[f"{module}.amax"] = amax.reshape(1).clone().cpu()
         for module in [*self.grams, *self.inputs]:
             depth, _ = self.places[module]
-            # Made when it is saved; what is in memory leaves it before the others come.
+            # Computed when it is saved. Matrices in memory are freed before those on disk are read.
             statistics.tensors[f"{module}.gram"] = Later((depth * (depth + 1) // 2,), torch.float32,
                                                          partial(self.take_gram, module),
                                                          last=self._waits_on_disk(module))

@@ -31,7 +31,7 @@ class Estimate:
         with taken_from_transformers(model, "config.json"):
             config = AutoConfig.from_pretrained(model)
         if getattr(config, "quantization_config", None) is not None:
-            config.quantization_config = None  # the sizes are those of the model before
+            config.quantization_config = None  # the sizes are those of the unquantized model
         with taken_from_transformers(model, "it"), parameters_on_meta():
             whole = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
         text = config.get_text_config()
@@ -82,7 +82,7 @@ class Estimate:
         first = 0 if layer["experts"] else sum(e * k * k * 4 for e, k, _ in depths)
         batches = -(-self.tokens // self.of_batch)
         waiting = (side_by_side(batches, of_batch, max(0, room - first)) - 1) * of_batch
-        # Inputs of fewer than K tokens are kept as they are until the layer has run; on disk if they do not fit.
+        # Inputs of fewer than K tokens are stored until the layer has run, on disk if they do not fit.
         kept = sum(min(e * k * k * 4, e * k * t * size) for e, k, t in depths)
         inputs = sum(e * k * t * size for e, k, t in depths)
         active = held(self.of_batch, self.hidden, size, 0, self.top, layer["channels"])
@@ -121,7 +121,7 @@ class Estimate:
         states = self.tokens * self.hidden * self.dtype.itemsize
         by_gram = quantize is not None and sweeps is not None
         with_grams = keep_gram or by_gram
-        # attention and the rest are left out: they are small at contexts of 512
+        # attention and other operations are left out: they are small at contexts of 512
         flop = sum(2 * e * t * n * k for e, n, k, t in weights)
         if with_grams:
             flop += sum(2 * e * t * k * k for layer in self.layers for e, k, t in layer["grams"])
@@ -132,7 +132,7 @@ class Estimate:
         factors = max(factor_bytes([k for _, k, _ in layer["grams"]]) for layer in self.layers) if by_gram else 0
         running = states + max(most["weights"] + most["active"] + most["room"], most["gram"])
         memory = max(running, factors, states + self.before * self.dtype.itemsize)
-        # A layer that is quantized lies there as it is stored, 2 bytes for each element, with its Gram matrices.
+        # While a layer is quantized, its weights (2 bytes per element) and Gram matrices are on disk.
         at_work = max(2 * layer["all"] + (grams // 2 if by_gram else 0) for layer, grams in zip(self.layers, gram_bytes))
         disk = sum(8 * k * e for e, _, k, _ in weights)
         if keep_gram and not quantize:

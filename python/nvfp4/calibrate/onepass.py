@@ -11,7 +11,7 @@ from .._errors import InvalidValueError, UnsupportedError
 from .statistics import read_later, write_tensors
 
 CONFIGS = ("config.json", "hf_quant_config.json")
-LIST = "nvfp4.files.json"  # of the source, if nvfp4 wrote it
+LIST = "nvfp4.files.json"  # list of files of a model that nvfp4 wrote
 
 
 class OnePass:
@@ -25,7 +25,7 @@ class OnePass:
         parts = Path(f"{out}.parts")
         self.layers, self.partial = parts / "layers", parts / "output"
         filled = self.out.exists() and any(self.out.iterdir())
-        # Written before the output becomes OUT; OUT.parts is renamed after that.
+        # Created before the output is renamed to OUT. Then OUT.parts is renamed.
         self.finished = parts / "finished"
         self.is_whole = resume and filled and not self.partial.exists() and (
             self.finished.exists() or Path(f"{out}.parts.done").exists())

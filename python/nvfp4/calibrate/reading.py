@@ -15,7 +15,7 @@ from .._errors import FormatError
 from .experts import forward_llama4, multiplies_all_at_once, stacks_of
 from .turns import Turns
 
-#: Attribute of a matrix: what the checkpoint calls the modules that it is made of.
+#: Attribute of a matrix: the names of its modules in the checkpoint.
 MODULES = "nvfp4_modules"
 
 

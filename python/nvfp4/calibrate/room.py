@@ -2,10 +2,10 @@
 
 import torch
 
-#: Bytes: less than Python itself takes, and not worth reading a layer many times.
+#: Least memory in bytes: less than Python takes, and less would read a layer many times.
 LEAST = 64 << 20
 
-#: Bytes that products keep for each thread of a batch that waits.
+#: Bytes that GEMMs hold for each thread of a waiting batch.
 OF_THREAD = 8 << 20
 
 

@@ -18,13 +18,13 @@ import nvfp4
 from .._errors import FormatError, IoError
 from .collect import GemmMode
 
-#: The time of a run that default_tokens() may add to it.
+#: Share of the time of a run that default_tokens() may add.
 SHARE = 0.1
-#: Tokens, at least and at most; of a window, at most.
+#: Smallest and largest number of tokens; largest number of tokens of a window.
 LEAST, MOST, WINDOW = 16, 512, 256
-#: Of a weight, that are quantized at a time.
+#: Number of elements of a weight that are quantized at a time.
 ELEMENTS = 1 << 16
-#: Modules that have one input, by their usual names.
+#: Usual names of modules with the same input.
 SHARED_INPUTS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("w1", "w3"), ("q_a_proj", "kv_a_proj_with_mqa"))
 
 
@@ -126,7 +126,7 @@ class Sensitivity:
     def __init__(self, blocks, weights, tokens, batch_tokens, folder):
         self.blocks, self.weights, self.tokens, self.folder = blocks, weights, tokens, Path(folder)
         self.groups = [groups_of(of_layer) for of_layer in weights]
-        self.side_by_side = max(1, batch_tokens // tokens.numel())  # copies at a time
+        self.side_by_side = max(1, batch_tokens // tokens.numel())  # number of copies that run at a time
         self.errors = {}
 
     def _count(self, i):

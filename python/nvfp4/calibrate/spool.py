@@ -15,7 +15,7 @@ class Spool:
 
     def __init__(self, folder):
         self.folder, self.file = folder, None
-        self.places = defaultdict(list)  # owner -> (where it begins, shape, dtype), in order
+        self.places = defaultdict(list)  # owner -> (offset, shape, dtype), in order
 
     def __contains__(self, owner):
         return owner in self.places

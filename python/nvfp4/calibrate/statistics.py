@@ -18,14 +18,14 @@ from .._errors import Error, FormatError, InvalidValueError, IoError, Unsupporte
 
 VERSION_KEY, VERSION = "nvfp4_statistics", "1"
 SAME_INPUT_KEY = "same_input"
-RANK_KEY = "nvfp4_rank"  # of a part: {"rank", "ranks", "tokens"}
+RANK_KEY = "nvfp4_rank"  # metadata of one rank's file: {"rank", "ranks", "tokens"}
 
-#: What safetensors calls dtypes.
+#: Names of dtypes in safetensors.
 DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
           torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.int64: "I64",
           torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL"}
 
-#: Of a Gram matrix, that are added or written at a time.
+#: Number of elements of a Gram matrix that are added or written at a time.
 ELEMENTS = 1 << 20
 
 
@@ -36,7 +36,7 @@ class Later:
     shape: tuple
     dtype: torch.dtype
     make: Callable
-    last: bool = False  # it is written after those that are in memory
+    last: bool = False  # written after the tensors that are in memory
 
     def parts(self):
         made = self.make()
@@ -53,7 +53,7 @@ class Tensors(dict):
     def stored(self, name):
         return super().__getitem__(name)
 
-    def __iter__(self):  # of its own, so that dict(tensors) and {**tensors} look, too
+    def __iter__(self):  # defined here so that dict(tensors) and {**tensors} also make members of type Later
         return super().__iter__()
 
     def get(self, name, default=None):
@@ -90,7 +90,7 @@ def write_tensors(path, tensors, metadata):
             if isinstance(t, Later):
                 for part in t.parts():
                     put(file, part)
-                    del part  # before the next one is made
+                    del part  # frees memory before the next part is made
             else:
                 put(file, t)
 
@@ -113,7 +113,7 @@ def opened(path):
             if metadata.get(VERSION_KEY) != VERSION:
                 raise FormatError(f"{path}: no file of statistics of version {VERSION}", code="NV0213")
             yield file, metadata
-    except Error:  # of another file, while this one was open
+    except Error:  # raised by the caller while the file was open
         raise
     except OSError as no:
         raise IoError.of(path, no) from no
@@ -208,7 +208,7 @@ def require_output(path):
 class Statistics:
     def __init__(self):
         self.tensors = Tensors()  # "<module>.diag", ".count", ".amax", ".gram", ".sensitivity", ".change"
-        self.same_input = {}  # module -> the one that has its Gram matrix
+        self.same_input = {}  # module -> module with the same input, which has the Gram matrix
 
     def modules(self):
         return [name[: -len(".diag")] for name in self.tensors if name.endswith(".diag")]

@@ -3,7 +3,7 @@
 import threading
 
 
-#: Of a thread that runs a batch: `number`, and `open` if there is no other batch.
+#: State of a thread that runs a batch: `number`, and `open` if there is only one batch.
 _here = threading.local()
 
 
@@ -59,7 +59,7 @@ class Turns:
         self.open = open
 
     def run(self, jobs):
-        if len(jobs) == 1:  # in this thread: another one would have its own memory for products
+        if len(jobs) == 1:  # in this thread, since another one would allocate its own memory for GEMMs
             _here.number, _here.open = 0, self.open
             return jobs[0]()
         batches = [_Batch(number, job) for number, job in enumerate(jobs)]

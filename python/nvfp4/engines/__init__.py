@@ -10,7 +10,7 @@ import logging
 from .._errors import UnsupportedError
 from .._versions import interface, require_oldest
 
-#: The oldest version that each was tested with, which is the newest, too.
+#: The tested versions, oldest and newest in one.
 VLLM, SGLANG = (0, 32), (0, 5, 23)
 
 
@@ -20,7 +20,7 @@ def _register(engine, version, oldest, load):
         with interface(engine, version):
             load().register()
     except UnsupportedError as no:
-        # A version without what these kernels need is no reason to stop an engine that may not want them.
+        # An engine without the required interfaces still runs, only without these kernels.
         logging.getLogger(f"{engine.lower()}.nvfp4").warning("nvfp4: its kernels are not there to be chosen: %s", no)
 
 

@@ -37,8 +37,8 @@ class Config:
     """The configuration of a checkpoint for an engine. It precedes the engine's own QuantizationConfig as a base
     class."""
 
-    engine = None  #: its name, its version and the newest one that was tested
-    _said = set()  #: what was logged
+    engine = None  #: name and version of the engine, and its newest tested version
+    _said = set()  #: messages that were logged
 
     def __init__(self, config):
         super().__init__()

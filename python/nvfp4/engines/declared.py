@@ -61,7 +61,7 @@ class Declared:
 
     def rename(self, renamed_list):
         """Replaces names of the checkpoint by those of the engine. `renamed_list` maps a list of names."""
-        # "a.b*" is a.b and all below; cut in two, the name at its front can be found.
+        # "a.b*" means a.b and all below. As two entries, the name a.b can be renamed.
         split = [n for name in self.ignored
                  for n in ((name[:-1], name[:-1] + ".*") if re.search(r"[^.]\*$", name) else (name,))]
         self._take(renamed_list(split), dict(zip(renamed_list(list(self.layers)), self.layers.values())))

@@ -39,7 +39,7 @@ def _input(form, mode, name, scales):
     if mode == "W4A16":
         return KEEP, None
     if bool(scales.isnan().any()):
-        return MEASURE, None  # none stored: measured for each row
+        return MEASURE, None  # no stored scale
     return MULTIPLY, _multipliers(form, name, form.input_scale, scales)
 
 
@@ -65,7 +65,7 @@ def _scalar_of_all_parts(loader):
 class LinearMethod:
     """Computes y = x · Wᵀ + bias of a linear layer on one rank. Each fused part has its own global scale."""
 
-    parameter = None  #: the module of the engine's classes of parameters
+    parameter = None  #: the module with the parameter classes of the engine
 
     def __init__(self, declared, mode, name):
         self.form, self.mode, self.name = declared.form, mode, name
@@ -87,7 +87,7 @@ class LinearMethod:
             _nan(rows, cols // BLOCK, dtype=torch.float8_e4m3fn), input_dim=1, output_dim=0)
         for name in (form.global_scale, form.input_scale):
             add(name, kinds.PerTensorScaleParameter, _nan(len(self.parts)), _scalar_of_all_parts(loader))
-            getattr(layer, name).needs_scalar_to_array = True  # for loaders of before the classes
+            getattr(layer, name).needs_scalar_to_array = True  # for loaders older than the classes
 
     def process_weights_after_loading(self, layer):
         form = self.form
@@ -124,7 +124,7 @@ def _scalars_of_each_half(loader):
 class ExpertsMethod:
     """The experts of one rank: w13 [E, 2·I, H], gate above up, and w2 [E, H, I]."""
 
-    #: How a loader tells what a scale belongs to.
+    #: Attributes by which a loader recognizes scales.
     SCALARS, BLOCKS = {"quant_method": "tensor"}, {"quant_method": "group"}
 
     def __init__(self, declared, mode, name):
@@ -168,7 +168,7 @@ class ExpertsMethod:
             packed[f"{part}_weight"] = pack_bytes(
                 [(c, s, g, f"{self.name}.{n // halves}") for n, (c, s, g) in enumerate(zip(*each, factors))],
                 experts, 0 if self.fused and part == "w13" else None)
-            if inputs is not None:  # x is quantized once for all experts, what goes into w2 for each
+            if inputs is not None:  # x is quantized once for all experts, the input of w2 once for each
                 inputs = inputs.amax().reshape(1) if part == "w13" else inputs.reshape(-1)
             packed[f"{part}_multiplier"] = inputs
         if (packed["w13_multiplier"] is None) != (packed["w2_multiplier"] is None):

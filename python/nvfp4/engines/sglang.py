@@ -23,7 +23,7 @@ from .._errors import UnsupportedError
 from . import SGLANG, methods
 from .config import NAME, Config, chosen
 
-#: What models fuse that do not say it.
+#: Fused layers of models that do not declare them.
 FUSED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}
 
 

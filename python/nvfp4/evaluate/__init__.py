@@ -24,7 +24,7 @@ from .text import tokenizer_of, windows
 
 __all__ = ["evaluate"]
 DTYPES = ("float32", "bfloat16", "float16")
-_DECODED = 32  # tokens
+_DECODED = 32  # tokens to decode
 
 
 def _quant_method(folder):
@@ -35,7 +35,7 @@ def _quant_method(folder):
     try:
         return (json.loads(file.read_text(encoding="utf-8")).get("quantization_config") or {}).get("quant_method")
     except (ValueError, AttributeError):
-        return None  # transformers says what is wrong
+        return None  # transformers reports the error
 
 
 class _Subject:
@@ -44,7 +44,7 @@ class _Subject:
     def __init__(self, folder, device, dtype):
         if _quant_method(folder) in FORMS:
             importlib.import_module("nvfp4.transformers")  # registers the checkpoints
-        # device_map, which needs accelerate, loads straight to the device.
+        # device_map would load directly to the device, but needs accelerate.
         there = {"device_map": device} if find_spec("accelerate") else {}
         with taken_from_transformers(folder, "it"):
             self.model = transformers.AutoModelForCausalLM.from_pretrained(
@@ -126,7 +126,7 @@ def evaluate(model, text, against=None, *, count=192, context=512, batch=None, d
     for part in tokens.split(batch or (8 if device.startswith("cuda") else 2)):
         target = part[:, 1:, None].to(subjects[0].model.device)
         logits = [subject.logits(part[:, :-1]) for subject in subjects]
-        for window in range(len(part)):  # of FP32 logits one window at a time
+        for window in range(len(part)):  # FP32 logits of one window at a time
             if against is None:
                 one = slice(window, window + 1)
                 losses.append(loss_of(log_probabilities(logits[0][one]), target[one]))

@@ -2,7 +2,7 @@
 
 import torch
 
-#: Logits that a CPU compares at a time: 1 MB of them, which stay in its caches.
+#: Number of logits that a CPU compares at a time: 1 MB, which stays in the caches.
 _CHUNK = 1 << 18
 
 
@@ -10,7 +10,7 @@ def _of_tokens(p, q, target):
     """Returns for each token, from log probabilities [.., words]: KL divergence of q from p, loss of q, agreement of
     the top-1 choice."""
     return (torch.linalg.vecdot(p.exp(), p - q), -q.gather(-1, target).squeeze(-1),
-            # max finds the place in half the time of argmax on a CPU.
+            # On a CPU max takes half the time of argmax.
             (p.max(-1).indices == q.max(-1).indices).float())
 
 

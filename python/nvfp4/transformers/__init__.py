@@ -9,7 +9,7 @@ import transformers as _transformers
 
 from .. import _versions
 
-#: The oldest and the newest version that it was tested with.
+#: The oldest and the newest tested version of transformers.
 OLDEST, NEWEST = (5, 17), (5, 24)
 
 _versions.require_oldest("transformers", _transformers.__version__, OLDEST)

@@ -7,7 +7,7 @@ from transformers.core_model_loading import (Concatenate, ConversionOps, MergeMo
 
 from .._errors import UnsupportedError
 
-#: Parameters of experts in a model, and what their buffers are called here.
+#: Parameters of experts in a model -> prefixes of their buffers.
 PARTS = {"gate_up_proj": "gate_up", "down_proj": "down"}
 
 

@@ -31,7 +31,7 @@ class _Packs:
     device. Global scales stay as stored.
     """
 
-    _moving = False  # unpacked, until all partners have moved to another device or are loaded
+    _moving = False  # true while unpacked, until all partners are moved to another device or loaded
 
     @property
     def is_packed(self):
@@ -76,7 +76,7 @@ class _Packs:
             self._unpack_for_a_while()
         floats = {name: b for name, b in self._buffers.items()
                   if b is not None and b.is_floating_point() and name in self._kept_dtypes()}
-        for name, b in floats.items():  # seen as bytes, which no cast touches
+        for name, b in floats.items():  # as bytes, which no cast changes
             self._buffers[name] = b.reshape(-1).view(torch.uint8)
         super()._apply(fn, recurse)
         for name, b in floats.items():
@@ -99,7 +99,7 @@ class _Packs:
             try:
                 self.pack()
             except FormatError:
-                if self is self._partners()[-1]:  # the others wait for theirs
+                if self is self._partners()[-1]:  # the last partner packs for all
                     raise
 
 
@@ -110,13 +110,13 @@ class Nvfp4Linear(_Packs, nn.Linear):
                     with one that is measured for each row
     """
 
-    fused = None  #: the Fused that it is a part of
+    fused = None  #: the Fused that contains this layer
 
     def __init__(self, form, checkpoint_name, rows, cols, bias, quantize_input, has_input_scale,
                  device="meta"):
         nn.Module.__init__(self)
         self.in_features, self.out_features = cols, rows
-        self.columns = 0, rows  #: in the product that it is a part of
+        self.columns = 0, rows  #: first and end column in the fused GEMM
         self.form, self.checkpoint_name = form, checkpoint_name
         self.quantize_input = quantize_input
         for name, tensor in form.empty(rows, cols, has_input_scale, device).items():
@@ -136,7 +136,7 @@ class Nvfp4Linear(_Packs, nn.Linear):
         parts = self._partners()
         if any(p.is_packed or p._buffers[self.form.codes].device != self.global_scale.device
                for p in parts):
-            return  # partners that are still on their way
+            return  # some partners are not moved yet
         _pack_linears(parts)
 
     def unpack(self):
@@ -198,7 +198,7 @@ def _pack_linears(parts):
         part._moving = False
     owner = parts[0]
     owner.register_buffer("weight", data, persistent=False)
-    if owner.input_mode == MULTIPLY:  # the largest, as nvfp4::Linear takes it
+    if owner.input_mode == MULTIPLY:  # the largest input scale, as in nvfp4::Linear
         scale = torch.stack([p._multiplier(form.input_scale) for p in parts]).amax(0)
         owner.register_buffer("input_multiplier", scale, persistent=False)
     if owner.fused:
@@ -279,7 +279,7 @@ class Nvfp4Experts(_Packs, nn.Module):
     its activation and how it gates.
     """
 
-    #: Ends of the names of the buffers, before they are packed, in the order of Form.names.
+    #: Suffixes of the buffer names before packing, in the order of Form.names.
     ENDS = ("codes", "scales", "globals", "inputs")
 
     @staticmethod
@@ -326,7 +326,7 @@ class Nvfp4Experts(_Packs, nn.Module):
                                for n, (c, s, g) in enumerate(zip(*each, factors))], experts)
             self.register_buffer(f"{part}_weight", data, persistent=False)
             if self.input_mode == MULTIPLY:
-                # x is quantized once for all experts; what goes into down_proj for each of them.
+                # x is quantized once for all experts, the input of down_proj once for each expert.
                 scale = self._multiplier(f"{part}_inputs")
                 scale = scale.amax().reshape(1) if part == "gate_up" else scale.reshape(-1)
                 self.register_buffer(f"{part}_multiplier", scale, persistent=False)

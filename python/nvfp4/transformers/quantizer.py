@@ -68,7 +68,7 @@ def check_devices(device_map, dtype):
 def fuse(model):
     """Fuses linear layers that read the same input into one GEMM."""
     if getattr(model.config, "is_encoder_decoder", False):
-        return  # attention there may read keys and values from elsewhere
+        return  # its attention may read keys and values of the encoder
     for module in list(model.modules()):
         for names in FUSED:
             parts = [getattr(module, name, None) for name in names]
@@ -115,7 +115,7 @@ class Nvfp4Quantizer(HfQuantizer):
         for module, weight in weights.items():
             found = names(module)
             if found is None:
-                continue  # of a part that this class leaves out, which transformers lists
+                continue  # transformers reports parts that the model class leaves out
             name, converter = found
             if name in tied:
                 raise UnsupportedError(f"{module} is NVFP4, and the model ties it to another matrix of the "
@@ -173,7 +173,7 @@ class Nvfp4Quantizer(HfQuantizer):
         modes = {self._quantizes_input(module) for module in everything}
         if len(modes) != 1:
             raise UnsupportedError(f"{owner}: some experts are W4A4 and some W4A16, must be one")
-        # One that nobody measured is measured in every call, for all of them.
+        # If one input scale is missing, inputs of all experts are measured in every call.
         measured = all(w.has_input_scale for w in everything.values())
         Nvfp4Experts.take_over(experts, self.form, owner, modes.pop(), measured)
 
@@ -189,7 +189,7 @@ class Nvfp4Quantizer(HfQuantizer):
     def _process_model_after_weight_loading(self, model, **others):
         for name, p in model.named_parameters():
             if p.dtype != self._dtypes.get(name, p.dtype):
-                # transformers 5.17 leaves what it renames in the dtype of the checkpoint.
+                # transformers 5.17 leaves renamed parameters in the dtype of the checkpoint.
                 p.data = p.data.to(self._dtypes[name])
         fuse(model)
         for module in model.modules():
@@ -223,7 +223,7 @@ class OnLoadQuantizer(Nvfp4Quantizer):
         self.quantization_config = ModelOptConfig(**self.config)
         self.form, self.pre_quantized = FORMS["modelopt"], True
         model.quantization_method = "modelopt"
-        # The list is what transformers reads from next.
+        # transformers reads the files of this list next.
         checkpoint_files[:] = sorted(map(str, Path(to).glob("*.safetensors")))
         super()._process_model_before_weight_loading(model, checkpoint_files, device_map)
 
