@@ -60,7 +60,7 @@ std::string advice(const char* what, const std::vector<std::string>& all) {
 void remember_command_line(std::vector<std::string> all) { words() = std::move(all); }
 
 void on_interrupt(bool resumes) {
-  message() = resumes ? advice("to go on", resumed(words()))
+  message() = resumes ? advice("to continue", resumed(words()))
                       : advice("nothing was written; to start again", words());
   platform::write_before_the_end(message().data(), message().size());
 }

@@ -150,14 +150,14 @@ std::string curve_table(const QuantizeReport& report, const Style& style) {
 std::string rule_table(const QuantizeReport& report, const Style& style) {
   Table table("rlrrl");
   const auto dim = [&](const char* text) { return style.dim(text); };
-  table.add({dim("line"), dim("action"), dim("caught"), dim("decided"), dim("rule")});
+  table.add({dim("line"), dim("action"), dim("matched"), dim("decided"), dim("rule")});
   for (const RecipeRuleReport& r : report.rules) {
     const std::string count = fmt::format("{}", r.decided);
     table.add({fmt::format("{}", r.line), r.action, fmt::format("{}", r.caught),
                r.decided == 0 ? count : style.green(count), clean(r.text)});
-    const std::string usual = fmt::format("{} tensors stay as usual", r.usual);
+    const std::string usual = fmt::format("{} tensors are excluded by default", r.usual);
     if (r.caught == 0)
-      table.add({"", "", "", "", style.dim(r.usual == 0 ? "caught nothing" : usual)});
+      table.add({"", "", "", "", style.dim(r.usual == 0 ? "matches no tensor" : usual)});
     if (r.decided > 0)
       table.add(
           {"", "", "", "",

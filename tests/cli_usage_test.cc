@@ -131,7 +131,7 @@ TEST_F(Cli, RepeatsTheWholeCommandWhenInterrupted) {
   const std::string command =
       R"(nvfp4 quantize 'my model' 'it'\''s' --backend reference --ignore '*.o_proj' --threads=1)"
       " --resume\n";
-  EXPECT_TRUE(has(r.err, "interrupted; to go on: ")) << r.err;
+  EXPECT_TRUE(has(r.err, "interrupted; to continue: ")) << r.err;
   EXPECT_TRUE(has(r.err, command)) << r.err;
 }
 

@@ -215,19 +215,19 @@ void bind_product(nb::module_& m, View view_of, Span span_of) {
 }
 
 void bind_plan(nb::module_& m) {
-  nb::class_<GemmPlan>(m, "GemmPlan", "How a product is done; its repr says it in a line.")
-      .def_prop_ro("kernel", &GemmPlan::kernel, "What plan_gemm(kernel=) takes.")
+  nb::class_<GemmPlan>(m, "GemmPlan", "A plan for a GEMM. Its repr is one line.")
+      .def_prop_ro("kernel", &GemmPlan::kernel, "Name of the kernel, as in plan_gemm(kernel=).")
       .def_prop_ro(
           "tile",
           [](const GemmPlan& p) {
             const GemmTileShape t = p.tile();
             return std::tuple{t.m, t.n, t.k, t.split_k};
           },
-          "Rows of x, rows of W, elements of K, parts of K.")
-      .def_prop_ro("workspace_bytes", &GemmPlan::workspace_bytes, "What gemm(workspace=) needs.")
+          "Sizes of a tile: rows of x, rows of W, elements of K; number of parts of K.")
+      .def_prop_ro("workspace_bytes", &GemmPlan::workspace_bytes, "Bytes of gemm(workspace=).")
       .def_prop_ro(
           "rows", [](const GemmPlan& p) { return p.description().m; },
-          "Rows of the result; calls may have fewer.")
+          "Largest number of rows of the result.")
       .def_prop_ro(
           "form", [](const GemmPlan& p) { return name_of(p.description().form, kForms); },
           "'dense', 'grouped', 'routed' or 'every_group'.")
@@ -241,7 +241,7 @@ void bind_plan(nb::module_& m) {
             const GemmDescription& d = p.description();
             return d.scheme == Scheme::nvfp4 ? std::string(kQuantized) : name_of(d.x, kDTypes);
           },
-          "Of x; 'nvfp4' for W4A4.")
+          "Dtype of x; 'nvfp4' for W4A4.")
       .def_prop_ro(
           "out_dtype",
           [](const GemmPlan& p) {
@@ -249,7 +249,7 @@ void bind_plan(nb::module_& m) {
             return d.epilogue == Epilogue::swiglu_quantize ? std::string(kQuantized)
                                                            : name_of(d.out, kDTypes);
           },
-          "Of the result; 'nvfp4' where the epilogue quantizes it.")
+          "Dtype of the result; 'nvfp4' if the epilogue quantizes it.")
       .def("__repr__", [](const GemmPlan& p) { return to_string(p); });
   m.def("plan_gemm", &make_plan, "w"_a, "rows"_a, "x_dtype"_a, "out_dtype"_a, "form"_a = "dense",
         "shared_x"_a = false, "epilogue"_a = "none",

@@ -2,7 +2,7 @@
 
 NB_MODULE(_core, m) {
   using namespace nvfp4::python;
-  m.doc() = "The library behind nvfp4: every function writes into arrays of the caller.";
+  m.doc() = "The library of the package nvfp4. Every function writes into arrays of the caller.";
   bind_errors(m);
   bind_runtime(m);
   bind_matrix(m);

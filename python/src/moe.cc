@@ -47,7 +47,7 @@ Routing routing_of(const Input& ids, const Input& weights, std::int64_t top_k) {
 }  // namespace
 
 void bind_moe(nb::module_& m) {
-  nb::class_<MoeLayer>(m, "Moe", "Routed experts whose weights are packed.")
+  nb::class_<MoeLayer>(m, "Moe", "Routed experts with packed weights.")
       .def(
           "__init__",
           [](MoeLayer* self, const Packed& gate_up, const Packed& down, bool quantized,

@@ -137,7 +137,7 @@ void bind_operations(nb::module_& m) {
                           stream_of(stream));
       },
       "in_"_a, "in_layout"_a, "out"_a, "out_layout"_a, "rows"_a, "blocks"_a, "groups"_a = 1,
-      "stream"_a = 0, "Of `groups` matrices, one after the other.");
+      "stream"_a = 0, "Copies block scales of `groups` consecutive matrices to another layout.");
 }
 
 }  // namespace

@@ -11,15 +11,16 @@ namespace nvfp4::python {
 void bind_runtime(nb::module_& m) {
   using namespace nb::literals;
   m.def("version", &version);
-  m.def("threads", &threads, "Threads that every operation shares.");
+  m.def("threads", &threads, "Returns the number of threads of all operations.");
   m.def("set_threads", &set_threads, "count"_a,
-        "0 means NVFP4_THREADS, else the CPUs that this process may use.");
+        "Sets the number of threads. 0: NVFP4_THREADS, otherwise the CPUs that this process may "
+        "use.");
   m.def(
       "set_parallel_region",
       [](std::uintptr_t function) {
         set_parallel_region(reinterpret_cast<ParallelRegion>(function));
       },
-      "function"_a, "The address of GOMP_parallel; 0: threads of our own.");
+      "function"_a, "Sets the address of GOMP_parallel. 0: threads of this library.");
   m.def("backends", [] {
     nb::list all;
     for (const BackendInfo& b : backends()) {

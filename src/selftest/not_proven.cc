@@ -35,15 +35,13 @@ std::vector<std::string> not_proven(const SelftestOptions& options, const Selfte
   for (const BackendInfo& b : report.backends)
     if (!b.available) all.push_back(fmt::format("{}: not run, {}", b.name, b.reason));
   if (options.device)
-    all.push_back(
-        fmt::format("other devices than {}: it alone was asked for", device_name(*options.device)));
+    all.push_back(fmt::format("devices other than {}: not selected", device_name(*options.device)));
   else if (report.gpus.empty())
     all.push_back(fmt::format("GPUs: none was tested, {}", why_unavailable(Device::cuda())));
   for (const SelftestGpu& gpu : report.gpus)
     if (!options.device || *options.device == gpu.info.device)
       for (std::string& sentence : of_gpu(gpu.info)) all.push_back(std::move(sentence));
-  all.emplace_back(
-      "what other sizes, epilogues and layers take; clocks, power and memory over hours");
+  all.emplace_back("other sizes, epilogues and layers; clocks, power and memory over hours");
   return all;
 }
 

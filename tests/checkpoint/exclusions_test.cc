@@ -222,8 +222,8 @@ TEST(Exclusions, ConflictsAreThoseOfTheRule) {
     for (const std::string& entry : entries)
       for (const std::string& name : names)
         if (name.find(entry) != name.npos || Glob(entry).matches(name, budget)) {
-          expected.push_back(
-              entry + " is kept, and loaders that look for substrings will also exclude " + name);
+          expected.push_back(entry + " is excluded; loaders that match substrings also exclude " +
+                             name);
           break;
         }
     EXPECT_EQ(exclude_conflicts(entries, std::vector<std::string>(names.begin(), names.end())),

@@ -92,7 +92,7 @@ TEST_F(Recipes, TheLastRuleThatFitsDecides) {
   EXPECT_EQ(report.rules[2].line, 4);
   EXPECT_EQ(report.rules[2].first, "model.layers.0.self_attn.q_proj.weight");
   EXPECT_EQ(report.rules[3].caught, 0) << "of another family";
-  EXPECT_TRUE(warns(report, "r.yaml, line 5: match *.down_proj, family qwen*: catches no weight"));
+  EXPECT_TRUE(warns(report, "r.yaml, line 5: match *.down_proj, family qwen*: matches no weight"));
   for (const TensorReport& t : report.tensors) {
     EXPECT_EQ(t.reason == "r.yaml, line 4", t.name.find("layers.0.self_attn") != t.name.npos);
   }
@@ -102,7 +102,8 @@ TEST_F(Recipes, DefaultExclusionsNeedAKindOrName) {
   write_tiny_llama(in_);
   const QuantizeReport glob = run_rules("  - {match: '*lm_head*', action: nvfp4}\n");
   EXPECT_FALSE(is_quantized(glob, "lm_head"));
-  EXPECT_TRUE(warns(glob, "line 2: match *lm_head*: catches no weight that is quantized as usual"));
+  EXPECT_TRUE(
+      warns(glob, "line 2: match *lm_head*: matches no weight that is quantized by default"));
   for (const char* condition : {"kind: lm_head", "match: lm_head", "match: lm_head.weight"}) {
     const QuantizeReport named = run_rules(fmt::format("  - {{{}, action: nvfp4}}\n", condition));
     EXPECT_TRUE(is_quantized(named, "lm_head")) << condition;

@@ -205,8 +205,8 @@ std::vector<std::string> exclude_conflicts(const std::vector<std::string>& exclu
   std::vector<std::string> lines;
   for (const std::string& entry : excludes)
     if (const std::string* name = found.of(entry))
-      lines.push_back(fmt::format(
-          "{} is kept, and loaders that look for substrings will also exclude {}", entry, *name));
+      lines.push_back(fmt::format("{} is excluded; loaders that match substrings also exclude {}",
+                                  entry, *name));
   return lines;
 }
 

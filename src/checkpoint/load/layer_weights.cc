@@ -58,8 +58,7 @@ const LogicalTensor& LayerWeights::get(const std::string& module, std::size_t di
   require<FormatError>(t->shape.size() == dimensions, "{}: shape [{}], must have {} dimensions",
                        describe(*t), fmt::join(t->shape, ", "), dimensions);
   require<UnsupportedError>(reader().find(module + ".pre_quant_scale") == nullptr,
-                            "{}: '{}.pre_quant_scale' beside it scales the input, which layers do "
-                            "not do",
+                            "{}: '{}.pre_quant_scale' scales the input, which layers do not do",
                             describe(*t), printable(module));
   require<FormatError>(std::ranges::all_of(t->shape, [](std::int64_t d) { return d > 0; }),
                        "{}: shape [{}], must not be empty", describe(*t),
@@ -201,7 +200,7 @@ std::vector<float> LayerWeights::bias(const std::string& module, std::int64_t ou
 void LayerWeights::require_no_bias(const std::string& module) const {
   for (const char* end : {".bias", "_bias"})
     require<UnsupportedError>(reader().find(module + end) == nullptr,
-                              "{}: '{}{}' is a bias, which would not be added", path(),
+                              "{}: '{}{}' is a bias, which the layer does not add", path(),
                               printable(module), end);
 }
 

@@ -107,7 +107,7 @@ std::vector<ExpertWeights> load_stacked(LayerWeights& weights, const std::string
   }
   require<FormatError>(
       gates.size() == down.size() * (fused ? 2 : 1) && (fused || ups.size() == down.size()),
-      "{}: the stacks below '{}' are not of one number of experts", weights.path(),
+      "{}: the stacks below '{}' have different numbers of experts", weights.path(),
       printable(experts));
   std::vector<ExpertWeights> list;
   for (std::size_t e = 0; e < down.size(); ++e)
@@ -122,11 +122,12 @@ void require_plain_experts(const LayerWeights& weights, const std::string& modul
   for (const LogicalTensor& t : weights.reader().tensors()) {
     const bool of_experts = t.name.starts_with(routed) || t.name.starts_with(shared);
     require<UnsupportedError>(!of_experts || !t.name.ends_with("bias"),
-                              "{}: tensor '{}' is a bias, and Moe adds none", weights.path(),
+                              "{}: tensor '{}' is a bias, which Moe does not add", weights.path(),
                               printable(t.name));
-    require<UnsupportedError>(!t.name.starts_with(shared + "_gate."),
-                              "{}: tensor '{}' weighs the shared expert, and Moe adds it as it is",
-                              weights.path(), printable(t.name));
+    require<UnsupportedError>(
+        !t.name.starts_with(shared + "_gate."),
+        "{}: tensor '{}' is a weight of the shared expert, which Moe does not apply",
+        weights.path(), printable(t.name));
   }
 }
 

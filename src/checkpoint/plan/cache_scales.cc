@@ -53,10 +53,11 @@ bool PlannedCacheScales::leaves_out(const LogicalTensor& tensor) const {
 
 std::vector<std::string> PlannedCacheScales::lost() const {
   if (found_ == nullptr) return {};
-  return {fmt::format(
-      "the scales of keys and values are left out: they were to be cached in {}, and nothing in "
-      "the output says so",
-      printable(type_))};
+  return {
+      fmt::format("the scales of keys and values are left out, since the output does not declare "
+                  "their cache in "
+                  "{}",
+                  printable(type_))};
 }
 
 void PlannedCacheScales::add(std::size_t first_file, std::size_t end_file,
@@ -77,14 +78,15 @@ std::vector<std::string> PlannedCacheScales::warnings(bool asked) const {
         "for attentions that have none"};
   if (type_.empty() || given_) return {};
   if (!declared_)
-    return {fmt::format("keys and values are to be cached in {}, which {} cannot say", type_,
+    return {fmt::format("keys and values are to be cached in {}, which {} cannot declare", type_,
                         format_->name)};
   if (asked && asked_ == 0)
-    return {fmt::format(
-        "keys and values are to be cached in {}, and nothing says how large they are: loaders take "
-        "1 as their scale, as after ModelOpt's recipes *-kv_fp8_cast; --statistics of "
-        "nvfp4-calibrate gives others",
-        type_)};
+    return {
+        fmt::format("keys and values are to be cached in {}, and their amax is not known: loaders "
+                    "use the scale 1, "
+                    "as after ModelOpt's recipes *-kv_fp8_cast; --statistics of "
+                    "nvfp4-calibrate gives others",
+                    type_)};
   if (!absent_.empty())
     return {fmt::format("the statistics have keys and values of {}, which the model does not have",
                         printable(absent_))};

@@ -106,10 +106,10 @@ std::vector<std::string> RecipeChoice::warnings() const {
     const bool keep = recipe_->rules[r].action == Action::keep;
     if (report.caught == 0 && (report.usual == 0 || !keep))
       lines.push_back(fmt::format(
-          "{}: {}: catches no weight that {}", at(static_cast<int>(r)), report.text,
+          "{}: {}: matches no weight that {}", at(static_cast<int>(r)), report.text,
           report.usual == 0
               ? "can be quantized"
-              : "is quantized as usual; a rule that names a kind or a tensor does more"));
+              : "is quantized by default; a rule that names a kind or a tensor does more"));
     const auto& names = forced_[r];
     if (names.empty()) continue;
     const std::string more = names.size() == 1 ? "" : fmt::format(" and {} more", names.size() - 1);

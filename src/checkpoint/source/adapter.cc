@@ -174,8 +174,7 @@ class Adapter {
                          printable(module), pair.a == nullptr ? 'A' : 'B');
     require<UnsupportedError>(
         t.shape.size() == 2 && !t.is_four_bits() && is_float(t.plain_info().dtype),
-        "{}: {} of shape and form {}, an adapter is merged into matrices of "
-        "BF16, F16, F32 or FP8 alone",
+        "{}: {} of shape and format {}, must be a matrix of BF16, F16, F32 or FP8 for an adapter",
         t.data.describe(), printable(module), t.form_name());
     const std::int64_t rank = pair.a->shape[0];
     require<ValueError>(rank > 0 && rank <= kMaxRank && pair.b->shape[1] == rank &&

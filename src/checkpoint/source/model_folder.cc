@@ -75,14 +75,13 @@ class OtherFiles {
     const bool top = relative.empty();
     if (entry.is_symlink()) links_.require_inside(entry.path());
     if (entry.is_directory()) {
-      if (is_folder_left_behind(name.string())) return leave(path, "/ is not carried over");
+      if (is_folder_left_behind(name.string())) return leave(path, "/ is not copied");
       return collect(path, depth + 1);
     }
     if (top && (is_left_behind(name.string()) || name.extension() == kWeights)) return;
     require<IoError>(entry.is_regular_file(), ErrorCode::not_a_file,
                      "{}: a pipe, socket or device, must be a regular file", entry.path().string());
-    if (is_other_weight_format(name))
-      return leave(path, ": weights in another format, not carried over");
+    if (is_other_weight_format(name)) return leave(path, ": weights in another format, not copied");
     model_.others.push_back(path);
   }
 
@@ -189,7 +188,7 @@ void read_configs(ModelFolder& model, bool to_repair) {
     } catch (const FormatError& e) {
       if (text.empty()) throw;
       if (!model.declared)
-        model.warnings.insert(model.warnings.begin(), fmt::format("passed over: {}", e.what()));
+        model.warnings.insert(model.warnings.begin(), fmt::format("not read: {}", e.what()));
     }
   }
 }

@@ -27,12 +27,12 @@ class Imatrix final : public Statistics {
     bool any = false;
     for (const gguf::TensorInfo& t : file_.header().tensors) any |= t.name.ends_with(kSums);
     require<FormatError>(any, ErrorCode::statistics,
-                         "{}: no importance matrix, it has no tensor \"*{}\"", path.string(),
+                         "{}: not an importance matrix, it has no tensor \"*{}\"", path.string(),
                          kSums);
     require<UnsupportedError>(
         architecture_ != nullptr,
-        "{}: llama.cpp's names of the layers of model_type {} are not known; "
-        "nvfp4-calibrate makes statistics of any model",
+        "{}: llama.cpp's layer names of model_type {} are not known; nvfp4-calibrate writes "
+        "statistics for any model",
         path.string(),
         config.model_types.empty() ? "(none)" : printable(config.model_types.front()));
   }

@@ -63,8 +63,8 @@ void check_caches(const Subject& subject, Findings& findings) {
   if (!wanted) {
     if (scales > 0)
       findings.add("cache-scale-undeclared", first,
-                   fmt::format("{} has scales of keys or values, and no configuration says how "
-                               "they are cached",
+                   fmt::format("{} has scales of keys or values, and no configuration declares "
+                               "their cache",
                                first));
   } else if (scales == 0) {
     findings.add("cache-scale-missing", first_lacking,
