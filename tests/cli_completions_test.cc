@@ -20,7 +20,7 @@ Words options_in(const std::string& help) {
   return names;
 }
 
-/// Of `nvfp4 --help`.
+/// Returns the commands in the text of `nvfp4 --help`.
 Words commands_in(const std::string& help) {
   Words names;
   const std::size_t begin = help.find("Commands:"), end = help.find("Options:");
@@ -37,7 +37,7 @@ bool installed(const std::string& program) {
 
 class Completions : public Cli {
  protected:
-  /// What bash offers for the words of a command line, the last of which is not finished.
+  /// Returns the completions of bash for a command line whose last word is incomplete.
   std::string offered(const std::string& words, int last) {
     write_text(dir_ / "nvfp4.bash", run({"completions", "bash"}).out);
     write_text(dir_ / "try.sh",

@@ -7,7 +7,7 @@
 #include "checkpoint/tiny_model.h"
 #include "run_cli.h"
 
-/// What the commands print with --json, against docs/schema/nvfp4.schema.json.
+/// Compares the --json output of commands with docs/schema/nvfp4.schema.json.
 namespace nvfp4::cli_json_test {
 
 using Json = nlohmann::json;

@@ -278,7 +278,7 @@ TEST_F(CliSlow, Progress_OnATerminal_ShowsTheRemainingTime) {
   const std::string terminal = run_in_terminal(arguments).out;
   EXPECT_TRUE(has(terminal, "\r") && has(terminal, " tensors  ")) << terminal;
   EXPECT_TRUE(has(terminal, " GB/s  ") && has(terminal, " left")) << terminal;
-  // Which tensor; the summary is on other lines.
+  // The line names the tensor; the summary is on other lines.
   EXPECT_TRUE(has(terminal.substr(0, terminal.find('\n')), "_proj")) << terminal;
   arguments[2] = "b";
   const Result file = run(arguments);

@@ -35,7 +35,7 @@ TEST_F(Cli, NamesTheNearestOption) {
                         {"'c' is one argument too many: quantize INPUT OUTPUT", help});
 }
 
-/// As of a variable that a script did not set. The word behind "--name=" is no value of it.
+/// An empty word is like an unset variable of a script. The word after "--name=" is not its value.
 TEST_F(Cli, EmptyWordsAreNoValues) {
   make_sample();
   const std::pair<Words, std::vector<std::string>> options[] = {

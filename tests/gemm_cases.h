@@ -124,7 +124,7 @@ inline bool same_bits(const Matrix& a, const Matrix& b) {
                       static_cast<std::size_t>(a.view().size() * dtype_size(a.dtype()))) == 0);
 }
 
-/// What a product is told beside its operands.
+/// The arguments of a GEMM other than its operands.
 struct ProductOptions {
   float alpha = 1.0f;
   std::span<const float> group_alpha = {}, bias = {};

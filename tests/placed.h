@@ -118,7 +118,7 @@ inline void wait(const Place& place) {
   if (place.device.type == DeviceType::cuda) synchronize(place.device, place.stream);
 }
 
-/// Which NaN an FP32 result holds is not defined.
+/// The bits of a NaN in an FP32 result are not defined.
 inline void add(Result& result, const std::string& name, const MatrixView& m) {
   const Matrix host = to_device(m, {});
   std::vector<std::uint8_t> bytes(

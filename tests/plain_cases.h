@@ -9,7 +9,8 @@
 /// Cases of the operations that are not fused with another; placed.h says how to use them.
 namespace nvfp4::test {
 
-/// As X^T X of 48 rows whose channels differ by orders of magnitude: ill-conditioned.
+/// Returns an ill-conditioned Hessian: X^T X of 48 rows whose channels differ by orders of
+/// magnitude.
 inline Matrix ill_conditioned_hessian(std::int64_t k, int block, std::uint64_t seed) {
   Matrix x = make(Fill::gaussian, 48, k, seed);
   std::mt19937_64 rng(seed);

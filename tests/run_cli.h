@@ -102,7 +102,7 @@ class Cli : public ::testing::Test {
   TempDir dir_;
 
  private:
-  /// Whether the process of that /proc/PID/status catches the signal.
+  /// Reports whether the process of that /proc/PID/status catches the signal.
   static bool handles(const std::string& status, int signal) {
     const std::size_t at = status.find("SigCgt:");
     return at != std::string::npos &&

@@ -102,7 +102,7 @@ inline std::vector<std::string> available_backends() {
   return names;
 }
 
-/// As a test's parameter name: letters and digits only.
+/// Returns a name for a test parameter: letters and digits only.
 inline std::string identifier(std::string name) {
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';

@@ -13,7 +13,7 @@ inline std::uint32_t test_stride() {
   const char* const text = std::getenv("NVFP4_TEST_STRIDE");
   return text == nullptr ? 1 : static_cast<std::uint32_t>(std::stoul(text));
 }
-/// How often such a test repeats what it does.
+/// Returns the number of repetitions of such a test.
 inline int repeats(int count) { return test_stride() == 1 ? count : 1; }
 
 }  // namespace nvfp4::test

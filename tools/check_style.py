@@ -28,7 +28,7 @@ SYSTEM_HEADER = re.compile(r"\s*#\s*include\s*<(unistd\.h|fcntl\.h|c?signal(\.h)
                            r"pthread\.h|dirent\.h|poll\.h|windows\.h|io\.h|sys/.*)>")
 # A comment that begins so continues the name below it, which readers do not parse.
 COMMENT = re.compile(r"\s*///?(?![/<])\s*(.*)")
-FOLDERS_OF_COMMENTS = ("include", "src", "cli", "python/src")
+FOLDERS_OF_COMMENTS = ("include", "src", "cli", "python/src", "tests", "bench", "examples")
 NO_BEGINNING = re.compile(r"(Of|Those|Which|What|Whether|Where|That|Far|Beside|As|How|Else|For all)\b")
 # The name of a test, of GoogleTest or pytest, and the words of a name.
 MAX_WORDS = 8

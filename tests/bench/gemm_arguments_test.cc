@@ -1,4 +1,4 @@
-// What nvfp4_cuda_gemm_bench makes of its command line. No GPU is needed.
+// Tests of the command line of nvfp4_cuda_gemm_bench. They need no GPU.
 #include "../../bench/cuda/gemm_arguments.h"
 
 #include "testing.h"

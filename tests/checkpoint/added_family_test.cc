@@ -1,5 +1,5 @@
-// What a family takes: one row. A made-up one is kept, fused, stacked and renamed as it says, and
-// nothing else in the library names it.
+// Adding a family takes one row. A test family is excluded, fused, stacked and renamed by its row
+// alone.
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/families/experts.h"
 #include "checkpoint/families/family.h"

@@ -1,5 +1,5 @@
-// What a format takes: one table. A made-up one is quantized to, read, judged, converted and
-// repaired, and nothing else in the library names it.
+// Adding a format takes one table. A test format is written, read, verified, converted and repaired
+// by its table alone.
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/formats/excludes.h"
 #include "checkpoint/formats/format.h"

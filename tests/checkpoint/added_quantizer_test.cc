@@ -1,5 +1,5 @@
-// What a way to quantize a checkpoint takes: one row, which says what it has to know. A made-up one
-// is offered, supplied with that or refused, and nothing else in the library names it.
+// Adding a method for checkpoints takes one row with the statistics that it needs. A test method is
+// offered, supplied with them or refused by its row alone.
 #include "checkpoint/statistics_file.h"
 #include "quantizers/method.h"
 #include "testing.h"

@@ -108,7 +108,8 @@ TEST(Architectures, TablesAreNotListedAsLinearLayers) {
   EXPECT_LT(listed, tables / 4);  // to list one too many harms nobody
 }
 
-/// What is kept of an architecture's layers though it could be quantized, and is much of it.
+/// Layers that are excluded on purpose although they could be quantized, and that are a large part
+/// of an architecture.
 const std::map<std::string, std::string> kKeptOnPurpose = {
     {"aria", "experts"},
     {"aria_text", "experts"},

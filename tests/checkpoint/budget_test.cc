@@ -101,7 +101,7 @@ class Bits : public ::testing::Test {
     options.overwrite = true;
     return quantize_checkpoint(options);
   }
-  /// Of the weights that are quantized without a recipe.
+  /// Returns the bits per weight of the weights that are quantized without a recipe.
   double used(const QuantizeReport& report) const {
     auto options = quantize_options(in_, dir_ / "dry");
     options.dry_run = true;
@@ -170,7 +170,7 @@ TEST_F(Bits, CountWhatCalibrationSaw) {
 
 std::vector<double> doubles(const std::vector<float>& from) { return {from.begin(), from.end()}; }
 
-/// Of a folder of weights: what its codes lose, times the sum of squares of their channel.
+/// Returns the squared error of the codes of a folder, times the sum of squares of their channel.
 double weighted_loss(const fs::path& in, const fs::path& out, const std::string& module,
                      const std::vector<double>& squares) {
   const LoadedModel before(in), after(out);
@@ -336,7 +336,7 @@ class BitsByGptq : public Bits {
     EXPECT_EQ(errors.size(), 3u);
     return {errors.rbegin(), errors.rend()};
   }
-  /// What they keep of the output error by their Gram matrices, by name.
+  /// Returns the output error that is left by the Gram matrices, by name.
   std::map<std::string, double> kept(const fs::path& in) const {
     auto options = quantize_options(in, dir_ / "kept");
     options.statistics = dir_ / "s";
@@ -350,7 +350,7 @@ class BitsByGptq : public Bits {
   }
 };
 
-/// Of a token of the starved expert, every form loses what the completed matrix says.
+/// For a token of the starved expert, the error of every format is that of the completed matrix.
 TEST_F(BitsByGptq, ExpertsOfFewTokensShareOneMatrix) {
   constexpr std::size_t kDepth = 64;
   constexpr int kStarved = 2;

@@ -49,7 +49,7 @@ class CacheScales : public ::testing::Test {
     });
     return codes;
   }
-  /// Those of a folder that was quantized and then changed.
+  /// Returns the codes of findings of a folder that was quantized and then changed.
   std::set<std::string> codes_after(const std::function<void(LoadedFolder&)>& change) const {
     LoadedFolder folder(out_);
     change(folder);
@@ -193,7 +193,7 @@ TEST_F(CacheScales, OfTheInputWinOverStatistics) {
   EXPECT_FALSE(out.has(kFirst + ".v_proj.v_scale"));
 }
 
-/// Of a model whose other tensors become BF16.
+/// The other tensors of the model become BF16.
 TEST_F(CacheScales, ModelInFp32KeepsThemInF32) {
   const std::vector<TestTensor> shard = {
       random_tensor(kFirst + ".k_proj.weight", {64, 64}, DType::f32),

@@ -1,6 +1,6 @@
 #include "checkpoint/checkpoints.h"
 
-/// What becomes of the text of config.json.
+/// Tests of the text of the written config.json.
 namespace nvfp4::config_text_test {
 
 namespace fs = std::filesystem;

@@ -43,7 +43,7 @@ inline void expect_same_tensors(const std::filesystem::path& a, const std::files
   }
 }
 
-/// What verify finds, but for notes, mixed groups and limits of loaders.
+/// Returns the findings of verify, except notes, mixed groups and limits of loaders.
 inline std::string findings_of(const std::filesystem::path& path) {
   VerifyOptions options;
   options.path = path;

@@ -7,7 +7,8 @@ namespace nvfp4::decoded_test {
 
 const std::string kLayer = "model.layers.0.mlp.experts.";
 
-/// What NVFP4 holds exactly, whatever the block scales: each has a 6 and no value between codes.
+/// Returns values that NVFP4 represents exactly with any block scales: each block has a 6 and no
+/// value between codes.
 TestTensor exact_tensor(const std::string& name, std::vector<std::int64_t> shape,
                         bool rows = false) {
   TestTensor t = random_tensor(name, shape);

@@ -10,7 +10,7 @@ namespace fs = std::filesystem;
 inline const std::string kQ = "model.layers.0.self_attn.q_proj";
 inline const std::string kUp = "model.layers.1.mlp.up_proj";
 
-/// Where a fault is planted: a healthy model, its source and how it is going to be verified.
+/// A healthy model for a fault, its source, and the options of verify.
 struct Bed {
   fs::path source, output;
   VerifyOptions options;

@@ -32,7 +32,8 @@ struct FewTokens : testing::Test {
     return quantize_checkpoint(options);
   }
 
-  /// Of the starved expert: tr(E H Eᵀ) with H of tokens that calibration did not see.
+  /// Returns the output error of the starved expert, tr(E H Eᵀ), with H of tokens that calibration
+  /// did not use.
   double held_out_error(const std::string& out) const {
     const TestStatistics seen = gram_statistics("held out", kDepth, 4000);
     const LoadedModel a(dir / "in"), b(dir / out);

@@ -5,7 +5,7 @@
 
 #include "nvfp4/checkpoint/verify.h"
 
-/// What a report found, to be compared.
+/// Functions that compare the findings of reports.
 namespace nvfp4 {
 
 inline std::set<std::string> codes_of(const VerifyReport& report) {

@@ -66,7 +66,7 @@ class Fp8 : public ::testing::Test {
     for (const float v : x) most = std::max(most, std::fabs(v));
     return most;
   }
-  /// That the weight's codes are those of its scales, of blocks of that size.
+  /// Expects codes of the weight that match its scales for blocks of that size.
   void expect_codes(const std::string& module, std::int64_t high, std::int64_t wide) const {
     const LoadedModel in(in_), out(out_);
     const auto x = values(in, module + ".weight");

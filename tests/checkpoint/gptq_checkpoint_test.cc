@@ -110,8 +110,7 @@ TEST_F(GptqCheckpoint, BrokenGramMatricesAreRefused) {
   refused<FormatError>({kDown + ".gram", "8255", "8256", "[128, 128]"});
 }
 
-/// What an interrupted run decided, and what its weights lose, is in the report of the one that
-/// goes on.
+/// The report of a resumed run has the choices and errors of the interrupted run.
 TEST_F(GptqCheckpoint, ResumedRunHasTheSameFilesAndReport) {
   const auto text_of = [](QuantizeReport report) {
     report.seconds = 0;

@@ -106,7 +106,7 @@ TEST_F(InputHints, OtherFoldersNameWhatIsInThem) {
   expect_error<IoError>([&] { open_model_folder(dir / "c"); }, {"c: holds no .safetensors"});
 }
 
-/// As huggingface_hub lays it out: links into ../../blobs.
+/// Creates a cache with the layout of huggingface_hub: links into ../../blobs.
 fs::path make_cache(const fs::path& root, const std::string& revision) {
   const fs::path snapshot = root / "snapshots" / revision;
   write_tiny_llama(snapshot);
@@ -150,8 +150,8 @@ TEST_F(InputHints, HubCacheRootIsItsSnapshot) {
   EXPECT_EQ(model_path(dir / "nowhere"), dir / "nowhere");
 }
 
-/// As a path, it would be a folder of that name on this machine. "s3:/bucket" is what Python's
-/// pathlib makes of it.
+/// The path of the address would be a folder of that name. "s3:/bucket" is the form of Python's
+/// pathlib.
 TEST_F(InputHints, AddressesOfStoresAreNoPaths) {
   write_tiny_llama(dir / "in");
   for (const std::string address : {"s3://bucket/model", "gs://b/m", "https://host/m",

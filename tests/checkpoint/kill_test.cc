@@ -93,7 +93,7 @@ TEST(Child, DISABLED_QuantizeUntilAChange) {
   changes_left = -1;
 }
 
-/// Whether it was killed.
+/// Returns true if the run was killed.
 bool quantize_until(int changes, const fs::path& in, const fs::path& out,
                     const fs::path& statistics = {}, const std::string& rank = "") {
   const int status = run_child("Child.DISABLED_QuantizeUntilAChange",
@@ -174,7 +174,7 @@ TEST_F(Kill, BeforeAnyChangeOfANewOutput) {
   EXPECT_EQ(complete, 0) << "removing the journal is the last change";
 }
 
-/// What the rows were quantized by, and their output errors, are in the journal.
+/// The journal has the methods of the rows and their output errors.
 TEST_F(Kill, BeforeAnyChangeOfAnOutputByGptq) {
   const fs::path out = dir_ / "out", statistics = dir_ / "statistics";
   write_llama_grams(statistics);
@@ -291,7 +291,7 @@ TEST_F(Kill, BeforeAnyChangeOfTheLastRank) {
   }
 }
 
-/// As it is while the second shard is written.
+/// Leaves the output in the state of the second shard being written.
 void interrupt(const fs::path& in, const fs::path& out) {
   auto options = quantize_options(in, out);
   options.progress = [&](const Progress&) {
@@ -305,7 +305,7 @@ TEST_F(Kill, BetweenRecordAndName_ShardIsWrittenAgain) {
   const fs::path out = dir_ / "out", shard = out / "model-00001-of-00003.safetensors";
   interrupt(in_, out);
   EXPECT_THAT(read_text(out / kJournal), HasSubstr(shard.filename().string()));
-  // How many shards are finished by then depends on the threads.
+  // The number of shards finished by then depends on the threads.
   const auto finished =
       std::count_if(fs::directory_iterator(out), fs::directory_iterator(),
                     [](const auto& entry) { return entry.path().extension() == ".safetensors"; });
@@ -383,7 +383,7 @@ TEST_F(Kill, AnInputWithOtherMetadataIsAnotherInput) {
                            {"of another run", "--overwrite"});
 }
 
-/// As of an output of an earlier version, or of a model that was downloaded.
+/// The folder is like an output of an earlier version, or a downloaded model.
 TEST_F(Kill, FolderWithoutJournalCannotBeResumed) {
   const fs::path whole = dir_ / "whole", name = "model-00002-of-00003.safetensors";
   {

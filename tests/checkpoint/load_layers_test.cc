@@ -45,7 +45,7 @@ void append(std::vector<TestTensor>& list, std::vector<TestTensor> more) {
   for (TestTensor& t : more) list.push_back(std::move(t));
 }
 
-/// What a module's tensors say, by the rules of their format.
+/// Returns the matrix of a module by the rules of its format.
 QuantizedMatrix matrix_of(const LoadedModel& model, const std::string& module) {
   const bool modelopt = model.has(module + ".weight");
   const auto& codes = model.at(module + (modelopt ? ".weight" : ".weight_packed"));

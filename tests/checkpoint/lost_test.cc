@@ -1,4 +1,4 @@
-// What an output cannot carry is an error, or at least said.
+// A value that an output cannot hold is an error, or at least a warning.
 #include "checkpoint/case_table.h"
 #include "checkpoint/checkpoints.h"
 
@@ -188,7 +188,7 @@ TEST_F(Lost, NaNScalesAreNotCountedAsCodes) {
     }
 }
 
-/// Where nobody speaks of scales, the codes are the values.
+/// Without any scales, the codes are the values.
 TEST_F(Lost, Fp8WithoutScalesIsItsValues) {
   const table::Model model("empty",
                            "fp8 a 128x128 .weight_scale 1x1 128x128; rm a.weight_scale; "

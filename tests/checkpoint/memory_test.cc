@@ -130,7 +130,7 @@ TEST(MemorySlow, PeakGrowsByLittleForEachTensor) {
   EXPECT_LT((verify[1] - verify[0]) / (kMany - kFew), 3300);
 }
 
-// What starts the command may be much larger: a Python with a model in it.
+// The parent process may be much larger, such as a Python process with a model.
 TEST(Memory, PeakIsThatOfThisProgram) {
 #ifdef NVFP4_TEST_EMULATOR
   GTEST_SKIP() << "an emulator has memory of its own";

@@ -90,7 +90,7 @@ TEST_F(ModelCard, EveryRunWritesTheSameCard) {
   EXPECT_TRUE(has(read_text(dir / "c" / kCard), "| all | 14 | not known | not known |"));
 }
 
-/// Of a sum that lacks some errors nothing is said.
+/// A sum that lacks some errors is not shown.
 TEST_F(ModelCard, UnknownErrorsAreNamed) {
   write_tiny_llama(dir / "in");
   run_child("Child.DISABLED_Quantize", {{"CHILD_INPUT", (dir / "in").string()},

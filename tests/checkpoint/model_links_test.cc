@@ -7,7 +7,7 @@
 #include "checkpoint/gguf/tokenizer.h"
 #include "checkpoint/source/model_folder.h"
 
-/// What a model folder may hold besides plain files, and what a run that fails leaves.
+/// Tests of links and other entries in a model folder, and of the remains of a failed run.
 namespace nvfp4::checkpoint::model_links_test {
 
 namespace fs = std::filesystem;

@@ -71,7 +71,7 @@ inline PackedWeight mxfp4_weight(const std::string& codes_name, const std::strin
   return w;
 }
 
-/// As DeepSeek-V4 stores a matrix.
+/// Returns a matrix in the layout of DeepSeek-V4.
 inline PackedWeight mxfp4_matrix(const std::string& name, std::int64_t rows, std::int64_t cols,
                                  int low, int high) {
   PackedWeight w = mxfp4_weight(name + ".weight", name + ".scale", {rows, cols / 2},

@@ -167,7 +167,7 @@ TEST(Pattern, TheExpressionsOfAListShareTheirSteps) {
   EXPECT_TRUE(Pattern("re:(?!x)a.*").matches(name)) << "another list has steps of its own";
 }
 
-/// As vendors write them.
+/// The patterns are those of vendors.
 TEST(Pattern, ListsWithLookaheadAreMatchedOnManyNames) {
   const PatternList patterns(
       {"re:^(?!.*(experts|mlp)).*$", "re:.*(?<!shared_)experts\\..*", "re:.*self_attn(?!.*kv_b).*"},

@@ -2,7 +2,7 @@
 
 #include "checkpoint/checkpoints.h"
 
-/// What the permissions of a model keep from being read is named before anything is written.
+/// Files that the permissions of a model protect from reading are named before anything is written.
 namespace nvfp4::permissions_test {
 
 namespace fs = std::filesystem;
@@ -26,7 +26,7 @@ class Permissions : public testing::Test {
       ASSERT_EQ(::seteuid(user), 0);
     }
   }
-  /// As the owner.
+  /// Sets the permissions as the owner.
   void set(const fs::path& path, fs::perms mode) {
     const uid_t user = ::geteuid();
     become(0);

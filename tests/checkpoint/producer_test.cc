@@ -1,7 +1,7 @@
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/gguf/gguf_models.h"
 
-/// What an output says of who made it.
+/// Tests of the producer that an output names.
 namespace nvfp4::producer_test {
 
 namespace fs = std::filesystem;
@@ -56,7 +56,7 @@ TEST_F(Producer, StaysWithTheScalesAndGoesWithThem) {
   convert(dir / "b", dir / "c", "bf16");
   EXPECT_FALSE(json_of(dir / "c" / "config.json").contains("nvfp4_cpp"));
   EXPECT_FALSE(metadata_of(dir / "c").contains("nvfp4_cpp"));
-  // Of scales that others made, it claims nothing.
+  // The output does not claim scales of another producer.
   Json config = json_of(dir / "a" / "config.json");
   config.erase("nvfp4_cpp");
   write_text(dir / "a" / "config.json", config.dump());

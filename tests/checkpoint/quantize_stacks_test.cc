@@ -117,7 +117,7 @@ TEST_P(StackedExpertsOfAModel, StayStacksWhereModelOptExportsThem) {
   }
   auto verify = verify_options(dir_ / "out", dir_ / "in");
   EXPECT_FALSE(verify_checkpoint(verify).broken());
-  // What is a stack already stays one, with its bytes.
+  // A stack stays a stack, with its bytes.
   convert(dir_ / "out", dir_ / "again", "modelopt");
   const LoadedModel again(dir_ / "again");
   ASSERT_EQ(again.tensors.size(), out.tensors.size());
@@ -134,7 +134,8 @@ TEST_P(StackedExpertsOfAModel, StayStacksWhereModelOptExportsThem) {
             out.at("l.mlp.experts.down_proj").bytes);
 }
 
-/// As GPT-OSS is published: [experts, N, K] beside [experts, K, N]. Those of down are square.
+/// The layouts are those of GPT-OSS: [experts, N, K] and [experts, K, N]. The down projections are
+/// square.
 TEST(StackedExpertsOfMxfp4, AreComparedWithStacksOfModelOpt) {
   const TempDir dir;
   const std::string p = "model.layers.0.mlp.experts.";

@@ -161,7 +161,7 @@ TEST_F(Ranks, WhatOneThatCameTooLateLeftGoes) {
   EXPECT_EQ(files_of(out_), expected_);
 }
 
-/// Where locks are of one machine, processes of the same number write the same shard.
+/// With locks that are local to a machine, processes with the same ID may write the same shard.
 TEST(PartialTag, APartialFileIsOfOneProcess) {
   const TempDir dir;
   const fs::path path = dir / "m.safetensors";

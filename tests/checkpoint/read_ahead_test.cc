@@ -92,7 +92,7 @@ class ReadAheadTest : public testing::Test {
     const std::lock_guard lock(mutex_);
     return hints_;
   }
-  /// Of a tensor, from its first byte on; they must follow one another.
+  /// Returns the requested bytes of a tensor. Requests start at its first byte and are consecutive.
   std::uint64_t asked_for(std::size_t i) {
     std::uint64_t end = 0;
     for (const Hint& h : hints()) {

@@ -1,8 +1,7 @@
 #include "checkpoint/case_table.h"
 #include "checkpoint/checkpoints.h"
 
-/// What verify calls broken, and what no format has, does not come out of a command as if it were
-/// whole.
+/// Faults that verify reports, and formats that do not exist, are refused by the commands.
 namespace nvfp4::refusals_test {
 
 using table::Model;

@@ -16,7 +16,7 @@ class Entries {
     for (const std::string& module : quantized) EXPECT_FALSE(hold(module)) << module;
   }
 
-  /// As compressed-tensors does: re.match, from the start on.
+  /// Matches like compressed-tensors: re.match, from the start of the name.
   bool hold(const std::string& module) const {
     return std::ranges::any_of(entries_, [&](const std::string& entry) {
       EXPECT_TRUE(entry.starts_with("re:")) << entry;

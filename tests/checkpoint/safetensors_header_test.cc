@@ -110,7 +110,7 @@ TEST(SafetensorsHeader, RefusesAHeaderAboveTheCap) {
 TEST(SafetensorsHeader, RefusesAHeaderPastTheFile) {
   expect_error<FormatError>([] { parse(length_bytes(3) + "{}", 10); },
                             {"m.safetensors", "header length 3", "10 bytes"});
-  // What the caller holds beyond the file does not count.
+  // Memory of the caller behind the file does not count.
   expect_error<FormatError>([] { parse(length_bytes(2) + "{}", 9); },
                             {"m.safetensors", "header length 2", "9 bytes"});
 }

@@ -157,7 +157,7 @@ TEST_F(SafetensorsWriter, RefusesAFileThatAnotherOneWrites) {
   }
   const std::string whole = read_text(path_);
   {
-    // Where nothing can be locked its name is still not given to the file of the other one.
+    // Even without locks, a file never gets the name of another writer's file.
     Writer first(path_, {{"a", DType::u8, {4}}});
     first.write(0, 0, bytes_of("5678"));
     fs::remove(partial());
@@ -183,7 +183,7 @@ TEST_F(SafetensorsWriter, RefusesToCommitWhileBytesAreMissing) {
                              {"m.safetensors", "tensor 'first'", "byte 0"});
     writer.write(0, 0, bytes_of("1234"));
     writer.write(1, 3, bytes_of("456"));
-    // As many bytes as the tensor has, but twice the same.
+    // The number of bytes is right, but some bytes are written twice.
     writer.write(1, 3, bytes_of("456"));
     expect_error<ValueError>([&] { writer.commit(); },
                              {"m.safetensors", "tensor 'second'", "byte 0"});
@@ -352,7 +352,7 @@ TEST_F(SafetensorsWriter, FullDiskIsAnErrorBeforeAnyWork) {
   EXPECT_TRUE(fs::is_empty(folder));
 
   Writer fits(folder / "m.safetensors", {{"a", DType::u8, {1 << 19}}});
-  // What is reserved stays ours, whoever else fills the disk.
+  // Reserved space stays reserved when another program fills the disk.
   expect_error<IoError>(
       [&] {
         Writer(folder / "n.safetensors", {{"a", DType::u8, {1 << 19}}});

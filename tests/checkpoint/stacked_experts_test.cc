@@ -18,7 +18,7 @@ class StackedNvfp4 : public testing::TestWithParam<StackForm> {
   StackedNvfp4() : model_(GetParam()) { model_.write(stacked(), single()); }
   fs::path stacked() const { return dir_ / "stacked"; }
   fs::path single() const { return dir_ / "single"; }
-  /// Whether ModelOpt exports it so, and its form keeps it.
+  /// Reports whether ModelOpt exports the experts as stacks and its format keeps them.
   static bool stays_in_modelopt() { return GetParam().transposed && !GetParam().each; }
 
   const TempDir dir_;
@@ -51,7 +51,7 @@ TEST_P(StackedNvfp4, IsQuantizedByMovingIt) {
 
 TEST_P(StackedNvfp4, IsDecodedInTheShapeOfItsModel) {
   convert(stacked(), dir_ / "a", "bf16");
-  // Of a family that reads experts one by one, so that they stay so.
+  // The family reads experts one by one, so they stay so.
   auto config = nlohmann::json::parse(std::ifstream(single() / "config.json"));
   config["model_type"] = "deepseek_v3";
   std::ofstream(single() / "config.json") << config.dump();

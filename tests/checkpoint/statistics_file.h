@@ -35,7 +35,8 @@ inline void write_statistics(const std::filesystem::path& path,
   write_shard(path, tensors, metadata);
 }
 
-/// Of every linear layer of write_tiny_llama(): positive, and no two channels alike.
+/// Returns statistics of every linear layer of write_tiny_llama(): positive, with different
+/// channels.
 inline std::map<std::string, TestStatistics> llama_statistics() {
   std::map<std::string, TestStatistics> all;
   for (const std::string layer : {"model.layers.0.", "model.layers.1."})

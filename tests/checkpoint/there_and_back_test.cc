@@ -172,7 +172,7 @@ TEST_F(ThereAndBack, GgufMetadataIsItsText) {
   }
 }
 
-/// As safetensors' own writer orders them.
+/// The order is that of safetensors' own writer.
 TEST_F(ThereAndBack, TensorsAreOrderedByWidthAndName) {
   write_mixed(dir / "source", {});
   quantize_checkpoint(quantize_options(dir / "source", dir / "a"));

@@ -1,7 +1,7 @@
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/faults.h"
 
-/// What each loader makes of a checkpoint: it reads, refuses or misreads it.
+/// Tests of the verdicts of loaders: reads, refuses or misreads.
 namespace nvfp4::verify_loaders_test {
 
 using namespace faults;

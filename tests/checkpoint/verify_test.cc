@@ -86,7 +86,7 @@ TEST(Verify, SourceThatMatchesWithdrawsGuesses) {
     const Model model(row.column(0), row.column(1));
     VerifyOptions options{model.path, model.source, "", {}};
     EXPECT_TRUE(codes_of(verify_checkpoint(options)).contains(row.name)) << "it was right";
-    // As if the weights had always been like that.
+    // The source has the values of the faulty weights.
     convert(model.path, model.dir / "decoded", "bf16", /*force=*/true);
     options.source = model.dir / "decoded";
     const VerifyReport report = verify_checkpoint(options);

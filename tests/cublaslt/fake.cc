@@ -182,7 +182,7 @@ int cublasLtMatmul(void* handle, void* of, const void* alpha, const void* a, voi
   const auto wv = read(a, size((n - 1) * w.stride / 2 + k / 2)),
              xv = read(b, size((m - 1) * x.stride / 2 + k / 2)),
              ws = read(w_scales, scale_bytes(n)), xs = read(x_scales, scale_bytes(m));
-  // What lies behind a row of out stays.
+  // Memory behind a row of out must not change.
   std::vector<unsigned char> sums = read(d, size((m - 1) * out.stride + n) * size_out);
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < n; ++j) {
@@ -201,7 +201,7 @@ int cublasLtMatmul(void* handle, void* of, const void* alpha, const void* a, voi
                   size_out == 4 ? static_cast<const void*>(&value) : &half, size_out);
     }
   copy(d, sums.data(), sums.size());
-  // What lies beyond a matrix in its tiles must be zero.
+  // Padding of a matrix in its tiles must be zero.
   for (const auto* s : {&ws, &xs}) {
     const std::int64_t rows = s == &ws ? n : m;
     for (std::int64_t row = 0; row < (rows + 127) / 128 * 128; ++row)

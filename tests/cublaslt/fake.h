@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What a test asks and tells the library that stands for cuBLASLt.
+/// Settings and observations of the fake cuBLASLt.
 struct FakeCublasLt {
   static constexpr std::uint64_t kAlgorithm = 1000;
   int handles = 0, heuristics = 0, products = 0;
@@ -15,7 +15,7 @@ struct FakeCublasLt {
   void* stream = nullptr;
 };
 
-/// As cublasLtMatmulHeuristicResult_t.
+/// The layout is that of cublasLtMatmulHeuristicResult_t.
 struct FakeHeuristic {
   std::uint64_t algorithm[8];
   std::size_t workspace;

@@ -50,7 +50,7 @@ __device__ void encode_words(std::uint32_t number, unsigned long long* wrong) {
   float x[16];
   for (int i = 0; i < 16; ++i) x[i] = block.value(i);
   std::uint32_t bits = block.amax_bits();
-  // What GPUs before sm_86 run.
+  // The variant for GPUs before sm_86.
   cuda::Block16Bit<cuda::Block<kType>::kInfinity, cuda::MaxMagnitudes> before_86;
   for (int i = 0; i < 8; ++i) before_86.words[i] = block.words[i];
   const std::uint32_t bits_before_86 = before_86.amax_bits();

@@ -46,14 +46,14 @@ inline const cuda::Architecture& tested_architecture() {
 }
 /// For tests of what the kernels of sm_90 alone have.
 inline bool tests_others() { return &tested_architecture() != cuda::architectures().front(); }
-/// Of a kernel of that, or else of the first that has it.
+/// Returns the name of the kernel with that configuration, or of the first one with its tile.
 inline std::string kernel_name_of(const KernelConfig& kernel) {
   const cuda::Architecture& a = tested_architecture();
   return cuda::find_kernel(a.kernels, kernel) != nullptr ? cuda::kernel_name(kernel, a)
                                                          : cuda::kernel_name(kernel);
 }
 
-/// What a product is told beside x, weights and out.
+/// The arguments of a GEMM other than x, weights and out.
 struct GpuOptions {
   float alpha = 1.0f;
   std::span<const float> group_alpha = {}, bias = {};
@@ -310,7 +310,8 @@ inline std::vector<KernelConfig> part_of(std::vector<KernelConfig> tiles) {
   return part;
 }
 
-/// Those that can do products of depth k, and those that have another kernel if the next may start.
+/// Returns the configurations for depth k, including those with another kernel for overlapped
+/// launches.
 inline std::vector<KernelConfig> all_tiles(std::int64_t k, bool swiglu = false) {
   std::vector<KernelConfig> tiles;
   const cuda::Architecture& a = tested_architecture();
@@ -329,7 +330,7 @@ inline std::vector<KernelConfig> all_tiles(std::int64_t k, bool swiglu = false) 
   return part_of(std::move(tiles));
 }
 
-/// Whether two kernels add up in the same order.
+/// Reports whether two kernels add in the same order.
 inline bool same_order(const KernelConfig& a, const KernelConfig& b) {
   const auto order = [](const KernelConfig& t) {
     return !tests_others() ? std::string{} : tested_architecture().summation({}, t);
@@ -337,7 +338,7 @@ inline bool same_order(const KernelConfig& a, const KernelConfig& b) {
   return order(a) == order(b);
 }
 
-/// Those that TMA stores.
+/// Returns the configurations whose tiles TMA stores.
 inline std::vector<KernelConfig> whole_tiles() {
   std::vector<KernelConfig> tiles;
   for (const KernelConfig& t : all_tiles(64))

@@ -1,5 +1,5 @@
-// What gemm/sm100 does around cuBLASLt's product, on any GPU that the tests run on: operands in its
-// layouts byte for byte, then whole products with a library that multiplies on the CPU.
+// Tests of the code of gemm/sm100 around cuBLASLt, on any GPU: operands in its layouts byte for
+// byte, then whole GEMMs with a library that computes on the CPU.
 #include <gmock/gmock.h>
 
 #include "backends/cuda/gemm/sm100/cublaslt.h"
@@ -21,7 +21,7 @@ std::int64_t tiled_at(std::int64_t row, std::int64_t block, std::int64_t blocks)
   const std::int64_t tile = row / 128 * ceil_div(blocks, 4) + block / 4;
   return tile * 512 + row % 32 * 16 + row % 128 / 32 * 4 + block % 4;
 }
-/// Of blocks [first, first + blocks) of a matrix whose scales lie in rows.
+/// Returns blocks [first, first + blocks) of a matrix with linear scales.
 std::vector<std::uint8_t> tiled(const QuantizedMatrix& q, std::int64_t first, std::int64_t blocks) {
   const std::int64_t rows = q.shape().rows;
   std::vector<std::uint8_t> t(static_cast<std::size_t>(round_up(rows, 128) * round_up(blocks, 4)));

@@ -315,7 +315,7 @@ TEST_F(CudaGemm, RefusesWhatItCannotDo) {
 struct GraphWork {
   static constexpr std::int64_t kM = 70, kN = 200, kK = 336, kG = 4;
   QuantizedMatrix w_source = poisoned({.rows = kG * kN, .cols = kK}, kGpu);
-  // What is packed, in memory that stays.
+  // The packed weights, in memory that stays valid.
   PackedShape w_shape{.groups = kG, .rows = kN, .cols = kK, .device = kGpu},
       one_shape{.rows = kN, .cols = kK, .device = kGpu};
   Matrix w_memory{DType::f32, 1, w_shape.memory_bytes() / 4, kGpu},

@@ -1,5 +1,5 @@
-// What depends on how a tile is copied and stored: numbers of rows, whole tiles, two products.
-// Skipped without a Hopper GPU.
+// Tests of how tiles are copied and stored: numbers of rows, whole tiles, two GEMMs. Skipped
+// without a Hopper GPU.
 #include "backends/cuda/gemm/sm90/cost_model.h"
 #include "tensor_core_cases.h"
 

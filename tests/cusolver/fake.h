@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-/// What a test asks and tells the library that stands for cuSOLVER.
+/// Settings and observations of the fake cuSOLVER.
 struct FakeCuSolver {
   static constexpr std::int64_t kBytes = 4096,
                                 kHostBytes = 512;  ///< of workspace, that it asks for

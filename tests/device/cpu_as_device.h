@@ -2,12 +2,12 @@
 
 #include <cstddef>
 
-/// What tests ask of the CPU as a device, beside work.
+/// Settings of the CPU as a device, in tests.
 namespace nvfp4 {
 
 /// The n-th piece of work from now on is not enqueued: DeviceError. 0: none fails.
 void fail_to_enqueue(int n);
-/// What stands for cuSOLVER there.
+/// The behavior of the fake cuSOLVER of that device.
 enum class FakeSolver { none, works, refuses, is_missing };
 void set_solver(FakeSolver kind);
 /// Matrices that it was given since set_solver().

@@ -46,7 +46,7 @@ std::uint8_t* shared_memory();
 
 /// `threads` of the block wait for each other at this barrier.
 void barrier(int id, int threads);
-/// Those of a warp; its lanes leave a word each for the others.
+/// Waits for all lanes of a warp. Each lane may leave a word for the others.
 void warp_barrier();
 struct WarpWords {
   std::uint32_t of[32][8];

@@ -104,7 +104,7 @@ void expect_same_instruction(std::mt19937& random) {
   EXPECT_EQ(std::memcmp(c.d, of_twin.d, sizeof c.d), 0) << kA << " " << kB;
 }
 
-/// What the selftest asks for: scales of every thread id, by the instruction and by its twin.
+/// The test is that of the selftest: scales of every thread ID, by the instruction and by its twin.
 TEST(EmulatedFp4Instruction, TwinTakesScalesOfTheSameLanes) {
   std::mt19937 random(5);
   for (int i = 0; i < 20; ++i)

@@ -69,7 +69,7 @@ void kernel_of(const void* p) {
   mma_gemm_kernel<Config>(*static_cast<const KernelArguments*>(p));
 }
 
-/// Of rows of x, or those of gate and up in halves.
+/// The input: rows of x, or gate and up in halves.
 template <DType kType, int kIndex, bool kSwiglu>
 std::vector<float> run(const Problem& problem) {
   using Config = MmaConfigAt<kType, kIndex, kSwiglu>;
@@ -195,7 +195,7 @@ void run_kernel() {
   }
 }
 
-/// Of split-K, whichever block comes last.
+/// The order of the split-K blocks does not matter.
 TEST(EmulatedSm80, BlocksInAnyOrderGiveTheSameBits) {
   constexpr auto index_of = [](const KernelConfig& t) {
     return static_cast<int>(&sm80::kernel_of(t) - kKernels);

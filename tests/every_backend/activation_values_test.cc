@@ -1,5 +1,5 @@
-// What the operations that write more, or less, than one matrix do, value by value: there all
-// backends share code, so that comparing them would not show.
+// Checks values of operations that write more or less than one matrix. All backends share this
+// code, so comparing them would find nothing.
 #include "placed.h"
 #include "testing.h"
 

@@ -1,5 +1,5 @@
-// What a CPU target takes: one row. A made-up one is listed, chosen by name, quantizes and
-// multiplies, and nothing else in the library names it.
+// Adding a CPU target takes one row. A test target is listed, chosen by name, quantizes and
+// multiplies by its row alone.
 #include "backends/cpu/cpu.h"
 #include "nvfp4/gemm.h"
 #include "test_matrices.h"

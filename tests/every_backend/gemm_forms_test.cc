@@ -260,7 +260,7 @@ TEST(GemmPlan, ArgumentsMustBeThosePlanned) {
                        "out is quantized, must be a matrix"));
 }
 
-/// What an addition touches: a table, and an entry for its devices.
+/// Adding a GEMM backend takes a table and an entry for its devices.
 namespace fake {
 int products = 0;
 const GemmBackend& backend(Device) {

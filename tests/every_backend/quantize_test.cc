@@ -190,7 +190,7 @@ Matrix repeated(const Matrix& m, std::int64_t copies) {
   return all;
 }
 
-/// Whether `all` is `part` again and again.
+/// Reports whether `all` consists of repetitions of `part`.
 ::testing::AssertionResult repeats(const void* all, const void* part, std::int64_t part_bytes,
                                    std::int64_t copies) {
   for (std::int64_t i = 0; i < copies; ++i)

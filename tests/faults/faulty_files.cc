@@ -123,7 +123,7 @@ struct Fate {
   bool done = false, dies = false, is_short = false;
 };
 
-/// What happens to this call.
+/// Returns the fate of this call.
 Fate fate(const char* call, const char* path, int kind) {
   const Settings& s = settings();
   const std::uint64_t draw = random(s.seed * 1000003 + calls++);

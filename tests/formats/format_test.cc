@@ -179,7 +179,7 @@ TEST(BF16, RoundsToNearestEvenEverywhere) {
   sweep(expect_bf16);
 }
 
-// What makes FP32 accumulation of quantized products exact: docs/numerics.md.
+// This property makes FP32 accumulation of quantized products exact: docs/numerics.md.
 TEST(Formats, CodeTimesScaleIsExact) {
   for (int code = 0; code < 16; ++code)
     for (int scale = 0; scale < 127; ++scale) {

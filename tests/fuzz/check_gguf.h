@@ -10,7 +10,7 @@
 #include "checkpoint/gguf/header.h"
 #include "fuzz/must.h"
 
-/// What must hold for every input of the GGUF parser; anything else aborts.
+/// Properties of every input of the GGUF parser. A violation aborts.
 namespace nvfp4::gguf {
 
 /// Writing what was read gives a file that reads the same.

@@ -10,7 +10,7 @@
 #include "checkpoint/gguf/view.h"
 #include "fuzz/must.h"
 
-/// What must hold for every GGUF file that is opened as a model, or as what it stores.
+/// Properties of every GGUF file that is opened as a model or by its own names.
 namespace nvfp4::gguf {
 
 /// The bytes as a file that has a path.

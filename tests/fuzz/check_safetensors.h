@@ -15,8 +15,8 @@
 #include "nvfp4/checkpoint/safetensors.h"
 #include "nvfp4/error.h"
 
-/// What must hold for every input of the parsers; anything else aborts. Used by the fuzzer and, on
-/// its corpus, by the tests.
+/// Properties of every input of the parsers. A violation aborts. The fuzzer and the tests of its
+/// corpus use them.
 namespace nvfp4::safetensors {
 
 /// Writing what was read gives a file that reads the same.

@@ -8,7 +8,7 @@
 
 #include "nvfp4/error.h"
 
-/// What the checks of every fuzzed parser need.
+/// Common functions of the checks of fuzzed parsers.
 namespace nvfp4 {
 
 inline void must(bool ok, const char* what) {

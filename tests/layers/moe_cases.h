@@ -44,7 +44,7 @@ struct MoeCase {
   std::vector<std::int64_t> ids;
   std::vector<float> weights;
 
-  /// Of `experts` experts the last two get nothing.
+  /// Creates a case in which the last two of `experts` experts get no rows.
   MoeCase(std::int64_t tokens, std::int64_t k, std::int64_t i, bool rows = false,
           std::size_t experts = 6, std::size_t shared_experts = 1) {
     for (std::size_t e = 0; e < experts; ++e) routed.push_back(expert(k, i, e, rows));

@@ -1,4 +1,4 @@
-// How layers pack their weights.
+// Tests of how layers pack their weights.
 #include <gtest/gtest.h>
 
 #include "layers/layer_cases.h"

@@ -1,4 +1,4 @@
-// What the fused operations accept and refuse.
+// Tests of the options of fused operations.
 #include "nvfp4/activation.h"
 #include "test_matrices.h"
 #include "testing.h"

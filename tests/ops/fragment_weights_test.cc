@@ -10,7 +10,7 @@ using test::pack_on_host;
 using test::random_weights;
 using test::unpack_on_host;
 
-/// What comes back of packed weights: axis rows, linear scales, no magnitude under a scale of 0.
+/// Returns the expected unpacked weights: axis rows, linear scales, codes 0 in blocks with scale 0.
 QuantizedMatrix expected(const QuantizedView& w) {
   const QuantizedShape& s = w.shape;
   QuantizedMatrix q({.rows = s.vectors(), .cols = s.depth(), .scope = s.scope});
@@ -28,7 +28,7 @@ QuantizedMatrix expected(const QuantizedView& w) {
   return q;
 }
 
-/// What gemm/decode.cuh adds to a widened scale, and by how much it multiplies.
+/// The offset and the factor of widened scales in gemm/decode.cuh.
 TEST(FragmentWeights, WidenedScalesKeepTheirValues) {
   EXPECT_EQ(cuda::widen_scale(0), 0);
   for (int bits = 1; bits <= E4M3::kMaxBits; ++bits) {

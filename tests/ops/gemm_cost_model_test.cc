@@ -1,4 +1,4 @@
-// How a product is cut up for a GPU. None is needed.
+// Tests of how a GEMM is divided for a GPU. They need no GPU.
 #include <bit>
 
 #include "backends/cuda/gemm/plan.h"
@@ -254,7 +254,7 @@ TEST(GemmCostModel, ExpectedTilesOfGroupsMatchChance) {
   }
 }
 
-/// What is multiplied decides, and what is copied a little.
+/// The time depends mainly on the multiplications, and a little on the copies.
 TEST(GemmCostModel, ExpectsLittleOfShortTiles) {
   const auto time = [](int mean, const KernelConfig& t) {
     return estimated_time(of_experts(mean), t);

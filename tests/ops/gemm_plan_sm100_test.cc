@@ -16,7 +16,7 @@ KernelProblem problem(std::int64_t n, std::int64_t k, std::int64_t m) {
   return {.n = n, .k = k, .m = m, .quantized_x = true};
 }
 
-/// As if there were a library; or not.
+/// Pretends that the library is present, or not.
 class GemmPlanSm100 : public testing::Test {
  protected:
   GemmPlanSm100() : before_(sm100::library_reason()) {

@@ -71,7 +71,7 @@ TEST(GemmPlanSm120, EveryKernelHasANameThatFindsIt) {
     }
 }
 
-/// As CudaOmma.EveryKernelIsRight asks for them: of NVFP4 by NVFP4, but not of BF16 by NVFP4.
+/// The kernels are those of CudaOmma.EveryKernelIsRight: for NVFP4 by NVFP4, not for BF16 by NVFP4.
 TEST(GemmPlanSm120, EveryTwinKernelIsPlannedByName) {
   const Architecture& twin = architecture_of("sm120-twin_mma_m128n128k64");
   const Architecture* const named[] = {&twin};
@@ -135,7 +135,7 @@ TEST(GemmPlanSm120, TakesTheFasterArchitectureByModel) {
   EXPECT_EQ(plan_kernels(problem(512, 18432, 256), kRtx5090, true).architecture, both[0]);
 }
 
-/// Else the same row would have other bits beside other rows.
+/// Otherwise a row could have other bits beside other rows.
 TEST(GemmPlanSm120, BatchInvariantTakesOneArchitecture) {
   for (const std::int64_t m : {1, 8, 100, 5000}) {
     KernelProblem p = problem(512, 18432, m);

@@ -138,7 +138,7 @@ const Architecture kArchitecture{
 };
 }  // namespace sm70
 
-/// What an addition touches: a record such as the one above, and a line of the list of all.
+/// Adding an architecture takes a record such as the one above, and a line in the list.
 TEST(GemmPlan, AnotherArchitectureIsARecordAndALine) {
   std::vector<const Architecture*> all(architectures().begin(), architectures().end());
   all.push_back(&sm70::kArchitecture);

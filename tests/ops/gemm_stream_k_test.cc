@@ -1,4 +1,4 @@
-// How much of a product's depth other blocks take. No GPU is needed.
+// Tests of the part of K that other blocks compute. They need no GPU.
 #include "backends/cuda/gemm/sm90/cost_model.h"
 #include "nvfp4/layout.h"
 #include "testing.h"

@@ -1,5 +1,5 @@
-// Which kernels are measured for a product, and what is kept of it. No GPU is needed: the times are
-// made up.
+// Tests of which kernels are measured for a GEMM, and of the stored result. They use fake times and
+// need no GPU.
 #include "backends/cuda/gemm/sm90/cost_model.h"
 #include "backends/cuda/gemm/tune.h"
 #include "testing.h"
@@ -59,7 +59,7 @@ TEST(GemmTune, TheModelsLikelyFastestComeFirst) {
   for (std::size_t i = 1; i < all.size(); ++i)
     EXPECT_LE(estimated_time(kFew, all[i - 1]), estimated_time(kFew, all[i]));
   EXPECT_EQ(all[0], estimate_kernel(kFew));
-  // What they are asked for is not more than a dozen tiles, and variants of three.
+  // At most a dozen tiles and variants of three are measured.
   FakeGpu gpu;
   tune(plan_kernels(kFew, kH200), kH200, 0, gpu.measure());
   std::set<std::string> tiles;

@@ -5,7 +5,8 @@
 
 namespace nvfp4::cuda::omma::omma_test {
 
-/// Of element i of a lane, as PTX ISA's tables say it, i counting through its registers.
+/// Returns row and column of element i of a lane by the tables of the PTX ISA; i counts through its
+/// registers.
 Element a_of_table(int lane, int i) {
   const int group = lane >> 2, thread = lane % 4;
   const bool first = (0 <= i && i < 8) || (16 <= i && i < 24);

@@ -1,4 +1,4 @@
-// What pack_weights makes of groups, parts and memory of the caller; on the CPU.
+// Tests of pack_weights on the CPU: groups, parts, and memory of the caller.
 #include "fragment_cases.h"
 #include "layers/layer_cases.h"
 #include "testing.h"

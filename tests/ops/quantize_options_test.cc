@@ -1,4 +1,4 @@
-// What quantize() accepts and refuses, and what it does with values at the edges.
+// Tests of the options of quantize(), and of values at the limits.
 #include <cfloat>
 
 #include "nvfp4/activation.h"

@@ -1,4 +1,5 @@
-// What every system has to do behind src/platform, on paths of every kind.
+// Tests of the functions that every operating system implements in src/platform, with paths of
+// every kind.
 #include "platform/files.h"
 
 #include "platform/process.h"

@@ -17,7 +17,7 @@ double in_the_order_of_the_law(const std::vector<float>& blocks) {
         sum += static_cast<double>(blocks[n]);
       return sum;
     };
-    // What the first of 2^level sums is after they were added in pairs that lie half of them apart.
+    // Returns the first of 2^level sums after adding in pairs at half their distance.
     const std::function<double(std::size_t, std::size_t)> tree = [&](std::size_t j,
                                                                      std::size_t step) {
       return step == 32 ? chain(j) : tree(j, step * 2) + tree(j + step, step * 2);

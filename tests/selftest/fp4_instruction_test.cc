@@ -1,4 +1,5 @@
-// What the selftest finds out about an instruction, with instructions that add up in other ways.
+// Tests of what the selftest reports about an instruction, with instructions that add in other
+// ways.
 #include "selftest/fp4_instruction.h"
 
 #include "backends/cuda/gemm/omma_arithmetic.h"

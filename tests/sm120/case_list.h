@@ -6,8 +6,8 @@
 
 namespace nvfp4::test {
 
-/// What each kernel is to show: one-hot operands, by which each element and each scale of W and of
-/// x is seen to reach its sums; odd sizes, groups, layouts, parts of K.
+/// Returns the cases of a kernel: one-hot operands, which show that each element and scale of W and
+/// x reaches its sums; odd sizes, groups, layouts, parts of K.
 inline std::vector<OmmaCase> omma_cases(const cuda::Kernel& kernel) {
   const int m = kernel.m, n = kernel.n;
   if (kernel.mainloop == cuda::MainloopKind::routed)
@@ -72,7 +72,7 @@ inline OmmaCase omma_depth_case(int k, bool routed) {
   }
   return c;
 }
-/// Of those that a kernel has, in turn.
+/// Returns a number of parts of K that the kernel has, in turn.
 inline int split_of_depth(const cuda::Kernel& kernel, int k) {
   const int split = 1 << k / 64 % 3;
   return (kernel.split_k & split) != 0 ? split : 1;

@@ -78,7 +78,7 @@ inline ChunkRows random_rows(int rows, int k, Scales kind, bool of_x, bool one_h
   return r;
 }
 
-/// As PackedWeights has them.
+/// Returns W in the layout of PackedWeights.
 inline std::vector<std::uint8_t> packed(const ChunkRows& w, int groups, int n) {
   const int n_tiles = (n + 63) / 64;
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(groups * n_tiles * w.chunks) *
@@ -172,7 +172,7 @@ struct OmmaOperands {
     while (group + 1 < groups && row >= ends[static_cast<std::size_t>(group)]) ++group;
     return group;
   }
-  /// Of row `of_w` of a group's W as it is packed, which is row `n` of W.
+  /// Returns row `n` of W for row `of_w` of a group's packed W.
   template <class Config>
   float finished(int row, int group, int of_w, int n) const {
     const auto g = static_cast<std::size_t>(group);
@@ -185,7 +185,7 @@ struct OmmaOperands {
   }
 };
 
-/// What a kernel is told but where its results go.
+/// Returns the arguments of a kernel without the output.
 template <class Machine>
 cuda::KernelArguments arguments_of(const OmmaOperands& o, Machine& machine) {
   const OmmaCase& c = o.c;
@@ -260,7 +260,8 @@ std::vector<std::uint8_t> output_of(
   return out;
 }
 
-/// Whether a value is right: its bits, or, of SwiGLU, whose exponential differs, the value nearly.
+/// Reports whether a value has the right bits. With SwiGLU, whose exponential differs, it must be
+/// close.
 template <class Config>
 bool is_right(const OmmaOperands& o, int row, int column, std::uint32_t got) {
   const OmmaCase& c = o.c;

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <cstdlib>
 
-/// What products of NVFP4 by NVFP4 add up to on tensor cores that multiply FP4, one chunk of 64
-/// columns after the other: apart from omma_arithmetic.h, which the kernels' twin uses.
+/// Returns the sums of NVFP4 by NVFP4 on tensor cores that multiply FP4, chunk by chunk of 64
+/// columns. Independent of omma_arithmetic.h, which the twin of the kernels uses.
 namespace nvfp4::test {
 
 /// Codes of 64 columns with their four scales.

@@ -112,7 +112,7 @@ class Style(unittest.TestCase):
                         f"src/a.h:3: a comment begins with '{word}'; "
                         "begin with a verb (Returns …) or a noun (The …)")
         self.expect({"src/a.h": "int a;  // the sum\n// Of things.\nint b;\n"}, "src/a.h:2: a comment begins")
-        for file in ("include/nvfp4/a.h", "cli/a.cc", "python/src/a.cc"):
+        for file in ("include/nvfp4/a.h", "cli/a.cc", "python/src/a.cc", "tests/a.h", "bench/a.cu"):
             self.expect({file: "  // Of things.\n"}, f"{file}:1: a comment begins with 'Of'")
 
     def test_finds_a_docstring_that_begins_so(self):
@@ -122,7 +122,7 @@ class Style(unittest.TestCase):
     def test_accepts_other_comments(self):
         accepted = ("/// The sum of x.\n/// That is a sentence.\nint a;\n\n// Often true.\n// As here.\nint b;\n"
                     "int c; // the sum\n       // That is all\n")
-        for files in ({"src/a.h": accepted}, {"tests/a.h": "// Of things.\n"}):
+        for files in ({"src/a.h": accepted}, {"tools/a.h": "// Of things.\n"}):
             code, output = run_check("check_style", files)
             self.assertEqual(code, 0, output)
 

@@ -11,7 +11,7 @@ void write_quantized(const TempDir& dir) {
   quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
 }
 
-/// Of folder "b".
+/// Returns options that convert folder "b" to GGUF.
 ConvertOptions to_gguf(const TempDir& dir) {
   auto options = convert_options(dir / "b", dir / "m.gguf", "gguf");
   return options;
@@ -19,7 +19,7 @@ ConvertOptions to_gguf(const TempDir& dir) {
 
 struct GgufDrop : FolderTest {};
 
-/// What llama.cpp has no place for is not lost without being asked for.
+/// A tensor without a place in llama.cpp is left out only on request.
 TEST_F(GgufDrop, UnaskedDropNamesTheTensor) {
   write_quantized(dir);
   ConvertOptions options = to_gguf(dir);
@@ -94,7 +94,7 @@ TEST_F(GgufDrop, LearnedFactorIsNoCacheScale) {
   expect_error<Error>([&] { convert_checkpoint(options); }, {name});
 }
 
-/// What is left out need not be decoded.
+/// Tensors that are left out need no decoding.
 TEST_F(GgufDrop, OfWhatGgufCannotHoldNeedsNoDecoding) {
   write_quantized(dir);
   LoadedFolder model(dir / "a");

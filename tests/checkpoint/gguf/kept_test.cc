@@ -1,7 +1,8 @@
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/gguf/gguf_models.h"
 
-/// What a GGUF file keeps of another one, and what stays as it is because of llama.cpp.
+/// Tests of what a GGUF file copies from another one, and of tensors that llama.cpp needs
+/// unchanged.
 namespace nvfp4::gguf::kept_test {
 
 namespace fs = std::filesystem;
@@ -13,7 +14,7 @@ QuantizeReport quantize(const fs::path& input, const fs::path& output) {
   return quantize_checkpoint(options);
 }
 
-/// As another program would write it, with a tokenizer and keys that are not ours.
+/// Writes a file like that of another program: with a tokenizer and foreign keys.
 void write_foreign(const fs::path& path) {
   std::vector<NewEntry> entries = {
       {"general.architecture", new_text("llama")},
