@@ -35,15 +35,10 @@ inline std::vector<std::int64_t> parse_numbers(std::string_view name, std::strin
   return numbers;
 }
 
-enum class Kernels {
-  chosen,  ///< choice of the library
-  each,    ///< each kernel, launched as by the cost model
-  tuned,   ///< each kernel, with all useful steps and stages
-};
-
 struct GemmBenchArguments {
   std::string json;  ///< JSON file; "": none
-  Kernels kernels = Kernels::chosen;
+  bool each_kernel =
+      false;  ///< each kernel, launched as by the cost model, not only the chosen one
   std::string architecture;  ///< architecture of the kernels; "": that of the GPU
   std::vector<std::int64_t> rows = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
   std::vector<GemmShape> shapes{std::begin(kKnownShapes), std::end(kKnownShapes)};
@@ -88,10 +83,10 @@ inline GemmBenchArguments parse_gemm_arguments(std::span<const char* const> give
       if (!own_shapes) a.shapes.clear();
       own_shapes = true;
       for (const GemmShape& s : parse_shapes(value)) a.shapes.push_back(s);
-    } else if (value == "each" || value == "tuned") {
-      a.kernels = value == "each" ? Kernels::each : Kernels::tuned;
+    } else if (value == "each") {
+      a.each_kernel = true;
     } else {
-      throw ValueError(fmt::format("--kernels = \"{}\", must be each or tuned", value));
+      throw ValueError(fmt::format("--kernels = \"{}\", must be each", value));
     }
   }
   return a;

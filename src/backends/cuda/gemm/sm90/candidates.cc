@@ -25,7 +25,7 @@ std::vector<KernelConfig> sm90_candidates(const KernelProblem& problem) {
 std::vector<KernelConfig> sm90_variants(const KernelProblem& problem, const KernelConfig& kernel) {
   constexpr std::int64_t kFewRows = 64;  // up to this M a kernel leaves room for the next one
   constexpr int kStepsApart[] = {2, 5, 8, 12, 16};
-  constexpr int kStages[] = {1, 2, 4};
+  constexpr int kStages[] = {1, 2, 4, kAllStages};
   std::vector<KernelConfig> others;
   const auto add = [&](const KernelConfig& other) {
     if (other != kernel && is_possible(problem, other) && std::ranges::count(others, other) == 0)

@@ -8,13 +8,12 @@
 #include <limits>
 
 #include "backends/cuda/gemm/fragment_layout.h"
+#include "backends/cuda/gemm/plan.h"
 #include "backends/moe_job.h"
 #include "nvfp4/layout.h"
 
 namespace nvfp4::cuda {
 namespace {
-
-constexpr int kMeasuredMultiprocessors = 132;
 
 /// Measured on an H200: bytes of weights per microsecond, and the share of stream-K steps' time
 /// that is saved.
@@ -249,53 +248,50 @@ std::int64_t steps_of(const KernelProblem& p, const KernelConfig& t) {
 }
 
 namespace {
+/// Up to this K the kernels that were tuned load two stages before the previous kernel ends, and
+/// let the next one start early even if two blocks share a multiprocessor.
+constexpr std::int64_t kSmallK = 2048;
+
 /// Returns the step at which the next kernel may start. Where blocks leave room on every
 /// multiprocessor, the next kernel fills its stages during the last steps.
 int estimated_launch_dependents_step(const KernelProblem& p, const KernelConfig& t) {
-  const std::int64_t last_steps = is_small_m(t) ? 8 : 5;
-  if (p.grouped || p.routed || !leaves_room(t) || block_count(p, t) > p.multiprocessors) return 0;
+  if (p.grouped || p.routed || !leaves_room(t)) return 0;
+  std::int64_t last_steps = is_small_m(t) ? 8 : 5;
+  if (const std::int64_t blocks = block_count(p, t); blocks > p.multiprocessors) {
+    if (is_small_m(t) || p.groups != 1 || p.k > kSmallK || blocks > 2 * p.multiprocessors) return 0;
+    last_steps = 4;
+  }
   return static_cast<int>(
       std::max<std::int64_t>(0, steps_of(p, t) - t.stream_k_steps - last_steps));
+}
+
+int estimated_prefetch_stages(const KernelProblem& p, const KernelConfig& t) {
+  constexpr std::int64_t kFewRows = 128;
+  const bool few = p.groups == 1 && !p.grouped && p.m <= kFewRows && p.k <= kSmallK;
+  return few && has_mainloop(t, MainloopKind::wgmma) ? 2 : kAllStages;
 }
 }  // namespace
 
 KernelConfig with_estimates(const KernelProblem& p, KernelConfig kernel) {
   kernel.stream_k_steps = estimated_stream_k_steps(p, kernel);
   kernel.launch_dependents_step = estimated_launch_dependents_step(p, kernel);
+  kernel.prefetch_stages = estimated_prefetch_stages(p, kernel);
   return kernel;
 }
 
-KernelConfig estimate_kernel(const KernelProblem& given) {
-  KernelProblem p = given;
-  p.multiprocessors = std::max(1, p.multiprocessors);
-  if (p.routed) {
-    KernelConfig best;
-    for (const Kernel& e : kSm90Kernels) {
-      const KernelConfig t{e.m, e.n};
-      if (e.mainloop == MainloopKind::routed &&
-          (best.m == 0 || routed_time(p, t) < routed_time(p, best)))
-        best = t;
-    }
-    return best;
-  }
-  const bool fills = fills_multiprocessors(p);
+namespace {
+/// Returns the routed kernel with the least estimated time.
+KernelConfig choose_routed(const KernelProblem& p) {
   KernelConfig best;
-  double least = 0;
-  for (const Kernel& e : kSm90Kernels)
-    for (int split_k = 1; split_k <= e.split_k; split_k *= 2) {
-      KernelConfig t{e.m, e.n, split_k};
-      if ((e.split_k & split_k) == 0 || !is_sensible(p, t)) continue;
-      t.stream_k_steps = estimated_stream_k_steps(p, t);
-      const double time = time_of(p, fills, t);
-      if (best.m != 0 && time >= least) continue;
+  for (const Kernel& k : kSm90Kernels) {
+    const KernelConfig t{k.m, k.n};
+    if (k.mainloop == MainloopKind::routed &&
+        (best.m == 0 || routed_time(p, t) < routed_time(p, best)))
       best = t;
-      least = time;
-    }
-  best.launch_dependents_step = estimated_launch_dependents_step(p, best);
+  }
   return best;
 }
 
-namespace {
 /// SwiGLU uses the sums of the same GEMM without it. A tile of 32 rows sums in the same order as
 /// one of 16.
 KernelConfig swiglu_kernel(const KernelProblem& p, KernelConfig tile) {
@@ -306,38 +302,39 @@ KernelConfig swiglu_kernel(const KernelProblem& p, KernelConfig tile) {
       static_cast<int>(tile.launch_dependents_step * steps_of(p, tile) / steps);
   return tile;
 }
-}  // namespace
 
-/// An estimate replaces a measured tile, or two GEMMs replace one, if the time is below this share.
-constexpr double kBetterThanMeasured = 0.9, kWorthwhile = 0.95;
-constexpr std::int64_t kAlwaysMeasured = 128;  ///< up to this M the table decides
+/// Returns the same GEMM without SwiGLU.
+KernelProblem without_swiglu(KernelProblem p) {
+  p.swiglu = p.stream_k = false;
+  return p;
+}
+}  // namespace
 
 KernelConfig choose_kernel(const KernelProblem& given) {
   if (given.swiglu) {
-    KernelProblem plain = given;
-    plain.swiglu = plain.stream_k = false;
+    const KernelProblem plain = without_swiglu(given);
     return swiglu_kernel(plain, choose_kernel(plain));
   }
-  const KernelProblem& p = given;
-  if (p.routed) return estimate_kernel(p);
-  if (p.groups != 1 || p.multiprocessors != kMeasuredMultiprocessors) return estimate_kernel(p);
-  const MeasuredKernel* found = nullptr;
-  for (const MeasuredKernel& m : measured_kernels())
-    if (m.n == p.n && m.k == p.k && (found == nullptr || found->m < p.m)) found = &m;
-  if (found == nullptr) return estimate_kernel(p);
-  const KernelConfig& tile = can_stream_k(p, found->stream_k) ? found->stream_k : found->kernel;
-  if (!is_sensible(p, tile)) return estimate_kernel(p);
-  if (p.m <= kAlwaysMeasured || p.m == found->m) return tile;
-  // Between the table's values of M, the last tiles and the last round may be poorly filled.
-  const KernelConfig estimate = estimate_kernel(p);
-  const double measured = estimated_time(p, tile);
-  return estimated_time(p, estimate) < kBetterThanMeasured * measured ? estimate : tile;
+  KernelProblem p = given;
+  p.multiprocessors = std::max(1, p.multiprocessors);
+  if (p.routed) return choose_routed(p);
+  const bool fills = fills_multiprocessors(p);
+  KernelConfig best;
+  double least = 0;
+  for (KernelConfig t : kernel_configs(kSm90Kernels)) {
+    if (!is_sensible(p, t)) continue;
+    t.stream_k_steps = estimated_stream_k_steps(p, t);
+    const double time = time_of(p, fills, t);
+    if (best.m != 0 && time >= least) continue;
+    best = t;
+    least = time;
+  }
+  return with_estimates(p, best);
 }
 
 std::array<PlanPart, 2> choose_kernels(const KernelProblem& p) {
   if (p.swiglu) {
-    KernelProblem plain = p;
-    plain.swiglu = plain.stream_k = false;
+    KernelProblem plain = without_swiglu(p);
     std::array<PlanPart, 2> parts = choose_kernels(plain);
     for (PlanPart& part : parts) {
       plain.m = part.rows;
@@ -348,6 +345,7 @@ std::array<PlanPart, 2> choose_kernels(const KernelProblem& p) {
   const KernelConfig tile = choose_kernel(p);
   std::array<PlanPart, 2> best = {{{p.m, tile}, {}}};
   if (p.grouped || p.groups != 1) return best;
+  constexpr double kWorthwhile = 0.95;  // two GEMMs replace one below this share of its time
   double least = kWorthwhile * estimated_time(p, tile);
   for (const KernelConfig& large :
        {KernelConfig{128, 128, 1}, KernelConfig{160, 128, 1}, KernelConfig{192, 128, 1},

@@ -18,7 +18,8 @@ bool is_possible(const KernelProblem& problem, const KernelConfig& kernel);
 /// warps load x themselves, one tile covers x.
 bool is_sensible(const KernelProblem& problem, const KernelConfig& kernel);
 
-/// Returns an existing kernel. With batch_invariant its sums do not depend on M.
+/// Returns the kernel with the least estimated time. With batch_invariant its sums do not depend on
+/// M. SwiGLU uses the sums of the same GEMM without it.
 KernelConfig choose_kernel(const KernelProblem& problem);
 
 /// Returns one or two parts that cover the rows of one group. With one part, the second has 0 rows.
@@ -33,10 +34,8 @@ bool reads_weights_once(const KernelProblem& problem, const KernelConfig& kernel
 /// KernelConfig::launch_dependents_step.
 std::int64_t steps_of(const KernelProblem& problem, const KernelConfig& kernel);
 
-/// Returns the best kernel by the cost model alone, without the table of measurements.
-KernelConfig estimate_kernel(const KernelProblem& problem);
-
-/// Adds the likely best stream-K steps and launch_dependents_step to a tile and split.
+/// Adds the likely best stream-K steps, launch_dependents_step and prefetched stages to a tile and
+/// split.
 KernelConfig with_estimates(const KernelProblem& problem, KernelConfig kernel);
 
 /// Returns kernels to measure, sorted by estimated time, and variants of one tile: other
@@ -44,7 +43,7 @@ KernelConfig with_estimates(const KernelProblem& problem, KernelConfig kernel);
 std::vector<KernelConfig> sm90_candidates(const KernelProblem& problem);
 std::vector<KernelConfig> sm90_variants(const KernelProblem& problem, const KernelConfig& kernel);
 
-/// Returns the time that estimate_kernel() minimizes, in microseconds on one H200.
+/// Returns the time that choose_kernel() minimizes, in microseconds on one H200.
 double estimated_time(const KernelProblem& problem, const KernelConfig& kernel);
 
 /// Reports whether blocks may leave `kernel.stream_k_steps` stages of K to other blocks, and
@@ -57,15 +56,5 @@ std::int64_t stream_k_block_count(const KernelProblem& problem, const KernelConf
 /// Returns the grid without stream-K blocks: a block for each possible tile, or the number of
 /// resident blocks if a block takes several tiles. It is at most 2^31 if m · n / 64² is.
 std::int64_t block_count(const KernelProblem& problem, const KernelConfig& kernel);
-
-/// The fastest kernel for one group, measured by bench/ on one H200.
-struct MeasuredKernel {
-  std::int64_t n, k;
-  std::int64_t m;  ///< largest number of rows of x
-  KernelConfig kernel;
-  KernelConfig stream_k = {};  ///< with stream-K blocks, if that is faster
-};
-/// Returns the table, ordered by n, k and m.
-std::span<const MeasuredKernel> measured_kernels();
 
 }  // namespace nvfp4::cuda
