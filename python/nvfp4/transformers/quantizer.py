@@ -19,7 +19,8 @@ from .._quantization_config import Schemes
 from .config import ModelOptConfig
 from .conversions import PARTS, check_stack, expert_converters, sources_of
 from .modules import Fused, Nvfp4Experts, Nvfp4Linear, _Packs
-from .scan import nvfp4_weights
+from .fp8 import Fp8Linear, Fp8Weight
+from .scan import quantized_weights
 
 
 class Names:
@@ -106,20 +107,22 @@ class Nvfp4Quantizer(HfQuantizer):
         if not checkpoint_files:
             raise UnsupportedError("NVFP4 weights are read from the files of a checkpoint, and there are "
                                    "none")
-        weights = nvfp4_weights(checkpoint_files, self.form)
+        weights, in_fp8 = quantized_weights(checkpoint_files, self.form)
         self._quantizes_input = Schemes(self.config).quantizes_input
         names = Names(model)
         tied = getattr(model, "all_tied_weights_keys", None) or {}
         tied = {*tied.keys(), *tied.values()}
         stacks = defaultdict(dict)
-        for module, weight in weights.items():
+        for module, weight in (weights | in_fp8).items():
             found = names(module)
             if found is None:
                 continue  # transformers reports parts that the model class leaves out
             name, converter = found
             if name in tied:
-                raise UnsupportedError(f"{module} is NVFP4, and the model ties it to another matrix of the "
+                raise UnsupportedError(f"{module} is quantized, and the model ties it to another matrix of the "
                                        "vocabulary")
+            if module in in_fp8 and converter is not None:
+                raise UnsupportedError(f"{module} is FP8, and one of stacked experts, must be NVFP4")
             if converter is None:
                 self._replace_linear(model, name.removesuffix(".weight"), module, weight)
             else:
@@ -132,11 +135,14 @@ class Nvfp4Quantizer(HfQuantizer):
     def _replace_linear(self, model, name, module, weight):
         linear = model.get_submodule(name)
         if not isinstance(linear, nn.Linear) or type(linear).forward is not nn.Linear.forward:
-            raise UnsupportedError(f"{module} is NVFP4, and a {type(linear).__name__} of the model, must be "
+            raise UnsupportedError(f"{module} is quantized, and a {type(linear).__name__} of the model, must be "
                                    "a Linear")
         if (linear.out_features, linear.in_features) != (weight.rows, weight.cols):
             raise FormatError(f"{module}: [{weight.rows}, {weight.cols}], the model has "
                               f"[{linear.out_features}, {linear.in_features}]")
+        if isinstance(weight, Fp8Weight):
+            dtype = next(model.parameters()).dtype
+            return _put(model, name, Fp8Linear(weight, linear.bias, dtype, module))
         _put(model, name, Nvfp4Linear(
             self.form, module, weight.rows, weight.cols, linear.bias,
             self._quantizes_input(module), weight.has_input_scale))

@@ -10,15 +10,17 @@ _MISSING = object()
 _before = None
 
 
-def _all_nvfp4(config):
-    groups = config.to_dict().get("config_groups") or {}
-    return bool(groups) and all(is_nvfp4_group(group) for group in groups.values())
+def _is_read(config):
+    """Returns whether some groups are NVFP4 and all others FP8 or MXFP8."""
+    groups = list((config.to_dict().get("config_groups") or {}).values())
+    others = [(group.get("weights") or {}) for group in groups if not is_nvfp4_group(group)]
+    kinds = [(w.get("num_bits"), getattr(w.get("type"), "value", w.get("type"))) for w in others]
+    return len(others) < len(groups) and all(kind == (8, "float") for kind in kinds)
 
 
 def _compressed_tensors(config, **options):
-    """Returns the quantizer of this package for checkpoints whose groups are all NVFP4, otherwise the one that was
-    registered."""
-    if _all_nvfp4(config) and not getattr(config, "dequantize", False):
+    """Returns our quantizer for checkpoints with NVFP4, alone or beside FP8; else the one that was registered."""
+    if _is_read(config) and not getattr(config, "dequantize", False):
         return Nvfp4Quantizer(config, **options)
     return _before["compressed-tensors", "quantizer"](config, **options)
 

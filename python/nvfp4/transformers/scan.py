@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from safetensors import SafetensorError, safe_open
 
 from .._errors import FormatError, UnsupportedError
+from .fp8 import fp8_weight
 
 
 @dataclass(frozen=True)
@@ -77,18 +78,19 @@ def _weight(codes, tensors, module, form):
     return Weight(rows, cols, given is not None)
 
 
-def nvfp4_weights(files, form):
-    """Returns module -> Weight of all NVFP4 weights. Raises FormatError or UnsupportedError for malformed weights and
-    for weights of another format."""
+def quantized_weights(files, form):
+    """Returns module -> Weight of all NVFP4 weights, and module -> Fp8Weight of those in FP8. Raises FormatError or
+    UnsupportedError for malformed weights and for weights of another format."""
     tensors = _tensors(files)
-    weights = {}
+    weights, in_fp8 = {}, {}
     for name, tensor in tensors.items():
         module, _, end = name.rpartition(".")
         if end == form.codes and tensor.dtype == "U8":
             weights[module] = _weight(tensor, tensors, module, form)
-        elif end == "weight" and tensor.dtype in ("F8_E4M3", "I8", "U8"):
-            raise UnsupportedError(f"{tensor}: {tensor.kind} is no NVFP4 weight, and nothing else is read "
-                                   "beside those")
+        elif end == "weight" and tensor.dtype == "F8_E4M3":
+            in_fp8[module] = fp8_weight(tensor, *(tensors.get(f"{module}.{s}") for s in ("weight_scale", "input_scale")))
+        elif end == "weight" and tensor.dtype in ("I8", "U8"):
+            raise UnsupportedError(f"{tensor}: {tensor.kind} is no NVFP4 weight, and nothing but FP8 is read beside those")
     for name, tensor in tensors.items():
         module, _, end = name.rpartition(".")
         if end == form.global_scale and module not in weights:
@@ -96,4 +98,4 @@ def nvfp4_weights(files, form):
     if not weights:
         raise FormatError(f"{', '.join(map(str, files[:1]))}: quant_method '{form.method}', and no weight "
                           "is NVFP4")
-    return weights
+    return weights, in_fp8
