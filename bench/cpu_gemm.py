@@ -46,7 +46,7 @@ def figure(benchmark):
 
 
 def best_repetitions(benchmarks):
-    """Of every name the best one; of shares the median, as they may err either way."""
+    """Returns the best repetition of each name. Of shares it is the median, since they may err either way."""
     all_of = {}
     for b in benchmarks:
         if "error_occurred" in b:
@@ -92,7 +92,7 @@ def measure_peer(command, seconds, repetitions):
 
 
 def peer_table(name, products):
-    """Of one library: a column for each of its types."""
+    """Returns the table of one library, with a column for each of its types."""
     types = list(dict.fromkeys(p["type"] for p in products))
     found = {(p["type"], p["m"], p["threads"]): p for p in products}
 

@@ -28,7 +28,7 @@ MODULE = "model.layers.0.mlp.down_proj"
 
 
 def gram_of(cols):
-    """Of inputs whose channels are correlated and differ in size."""
+    """Returns the Gram matrix of inputs whose channels are correlated and differ in size."""
     random = np.random.default_rng(1)
     x = random.standard_normal((2 * cols, cols), np.float32)
     x[:, 1:] += 0.5 * x[:, :-1]

@@ -124,7 +124,7 @@ def collect():
 
 
 def quantized_bytes(model):
-    """Of linear layers but lm_head, and experts: parameters and buffers."""
+    """Returns the bytes of linear layers except lm_head, and of experts: parameters and buffers."""
     total = 0
     for name, m in model.named_modules():
         stack = isinstance(getattr(m, "gate_up_proj", None), nn.Parameter)

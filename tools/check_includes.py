@@ -86,7 +86,7 @@ def resolve(root: Path, file: Path, name: str):
 
 
 def check_include(root: Path, file: Path, quoted, angled):
-    """What is wrong with one include, or None."""
+    """Returns the fault of an include, or None."""
     source = file.relative_to(root)
     rank, peer = layer_of(source)
     target = resolve(root, file, quoted or angled)

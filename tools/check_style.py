@@ -47,7 +47,8 @@ def code_files(root: Path):
 
 
 def is_of_no_system(file: Path):
-    """Whether the file is compiled for each operating system, and not below src/platform; portable is for old glibc."""
+    """Reports whether the file is compiled for every operating system and is not below src/platform. portable is for
+    old glibc."""
     folders = file.parts
     return ("src" in folders or "cli" in folders) and not {"platform", "portable", "tests", "bench"} & set(folders)
 
@@ -91,9 +92,9 @@ def check_test_names(file: Path):
             yield f"{file}: the name of test {name} has {count} words, at most {MAX_WORDS} are allowed"
 
 
-def check_docstrings(root: Path, file: Path):
-    """Docstrings of the Python package that begin with a word of NO_BEGINNING."""
-    if not file.is_relative_to(root / "python/nvfp4") or file.suffix != ".py":
+def check_docstrings(file: Path):
+    """Docstrings that begin with a word of NO_BEGINNING."""
+    if file.suffix != ".py":
         return
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
@@ -127,7 +128,7 @@ def main(root: Path):
     problems += [problem for file in cpp for problem in check_comments(root, file)]
     tests = [file for file in files if file.is_relative_to(root / "tests")]
     problems += [problem for file in tests for problem in check_test_names(file)]
-    problems += [problem for file in files for problem in check_docstrings(root, file)]
+    problems += [problem for file in files for problem in check_docstrings(file)]
     can_format = shutil.which(CLANG_FORMAT) is not None
     if can_format and cpp:
         problems += check_format(cpp)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Whether two builds of the command write the same bytes: quantize, convert and repair of every model
-in a folder, in every format. For changes that must not change any output.
+"""Checks that two builds of the command write the same bytes: quantize, convert and repair of every model in a folder,
+in every format. For changes that must not change any output.
 
 usage: compare_outputs.py BEFORE AFTER MODELS    exit code 1 and one line for each file that differs
 

@@ -38,7 +38,7 @@ def usable(split_k):
 
 
 def terms(n, k, m, kernel):
-    """What the five coefficients are multiplied by."""
+    """Returns the factors of the five coefficients."""
     kind, tile_m, tile_n, stage_k, split_k, stream_k = kernel
     blocks = ceil_div(n, tile_n) * ceil_div(m, tile_m) * split_k
     if kind == "mma":

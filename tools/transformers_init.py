@@ -32,7 +32,7 @@ def owners_of(model):
 
 
 def asks(owner, module, linear):
-    """Whether it raises without the layer's weight."""
+    """Reports whether the initialization raises without the layer's weight."""
     weight = linear._parameters.pop("weight")
     try:
         with torch.no_grad():

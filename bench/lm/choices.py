@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the choice of `--bits` is worth: its divergence beside that of others which have as many bytes.
+"""Measures the choice of `--bits`: its KL divergence, and that of other choices with as many bytes.
 
 A layer (q, k and v together; gate and up; all experts of a layer) is in NVFP4, FP8 or BF16. For each number of bits the
 layers in FP8 are those that `nvfp4 quantize --bits` chooses, or as many as have room, taken in another order: the
@@ -36,7 +36,7 @@ EIGHT = "rules: [{kind: [attention, mlp, experts, shared_experts, linear], actio
 
 
 def layer_of(module):
-    """What loaders build as one."""
+    """Returns the name of the layer that loaders build from this module."""
     module = re.sub(r"\.experts\..*", ".experts", module)
     return re.sub(r"\.[qkv]_proj$", ".qkv", re.sub(r"\.(gate|up)_proj$", ".gate_up", module))
 
@@ -89,8 +89,8 @@ def forms_of(folder, layers):
 
 
 def filled(order, elements, bits):
-    """As many layers in FP8, in that order, as have room, and then as many of these in BF16. `bits`: of a weight, on
-    average; scales of whole matrices count nothing."""
+    """Returns a choice: layers in FP8 in that order, as many as fit, then as many of these in BF16. `bits`: average
+    bits per weight; scales of whole matrices do not count."""
     forms = dict.fromkeys(elements, 0)
     room = (bits - BITS[0]) * sum(elements.values())
     for form in (1, 2):
@@ -155,7 +155,8 @@ def measure(model, plain, tokens, found, options):
 
 
 def rows(columns, found, model):
-    """Of each number of bits: the choice, what it is compared with, and the best and the mean of the random ones."""
+    """Yields, for each number of bits, the choice, the choices it is compared with, and the best and the mean of the
+    random ones."""
     bootstrap = Bootstrap(len(next(iter(columns.values()))))
     data = []
     for bits, ways in found.items():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What quantizing the weights of a model costs with nvfp4 and with its peers: error, time and memory.
+"""Measures error, time and memory of quantizing the weights of a model with nvfp4 and with its peers.
 
   costs.py MODEL... --nvfp4 build/command/nvfp4 --peers FOLDER [--runs 3] [--skip "ModelOpt mse"] > costs.json
   costs.py --chart docs/costs.json docs/costs.svg

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What each way to quantize costs a language model on real text.
+"""Measures the accuracy of a language model on real text for each method.
 
 Quantizes a BF16 model with each method, and prints the mean Kullback-Leibler divergence of its
 predictions from the BF16 model's (millinats per token, FP32 arithmetic), the change of perplexity, and

@@ -174,6 +174,6 @@ class Variant:
 
 
 def model_name(folder):
-    """What the table calls a model."""
+    """Returns the name of a model in the table."""
     config = json.loads((Path(folder) / "config.json").read_text())
     return f"{Path(folder).name} ({config['architectures'][0]})"

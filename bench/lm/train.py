@@ -66,7 +66,7 @@ def batches(tokens, count):
 
 
 def shrink_outputs(model):
-    """What is added to the residual stream begins smaller, by the number of additions."""
+    """Scales the initial outputs that are added to the residual stream by the number of additions."""
     for name, weight in model.named_parameters():
         if "o_proj" in name or "down_proj" in name:
             weight.data /= math.sqrt(2 * model.config.num_hidden_layers)

@@ -26,7 +26,7 @@ TIMEOUT = 120
 
 
 class Wrong(Exception):
-    """What must never be."""
+    """An outcome that must never occur."""
 
 
 def contents(folder):
@@ -50,7 +50,7 @@ def check(out, expected):
 
 
 def require_that_check_sees(expected):
-    """What check() is for, planted."""
+    """Plants faults and requires that check() finds them."""
     def planted(change):
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder)
@@ -146,7 +146,7 @@ class Round:
                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     def end(self, rank, process):
-        """Whether that rank said that it is done."""
+        """Returns whether that rank reported that it is done."""
         try:
             said = process.communicate(timeout=TIMEOUT)[1]
         except subprocess.TimeoutExpired:

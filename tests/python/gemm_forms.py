@@ -21,7 +21,7 @@ FORMS = {
 
 
 def name_of(form):
-    """As plan_gemm(form=) takes it."""
+    """Returns the argument `form` of plan_gemm()."""
     return form.split(",")[0].split(" ")[0]
 
 

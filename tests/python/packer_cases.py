@@ -63,8 +63,8 @@ E2M1 = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64)
 
 
 def near_tie(exact, one, other, values, slack):
-    """Whether the codes `one` and `other` are neighbours, and `exact` is so near to the middle of
-    their values that FP32 arithmetic with a relative error of `slack` may give either."""
+    """Reports whether the codes `one` and `other` are neighbours, and `exact` is so close to the middle of their values
+    that FP32 arithmetic with a relative error of `slack` may give either."""
     middle = (values[one.long()] + values[other.long()]) / 2
     return ((one.int() - other.int()).abs() == 1) & ((exact - middle).abs() <= slack * middle)
 
@@ -74,7 +74,7 @@ def nibbles_of(codes):
 
 
 def differences(x, mine, other, largest, underflow=-1):
-    """How many block scales and codes differ. Asserts that each does for one of two reasons.
+    """Returns the numbers of block scales and of codes that differ. Asserts that each differs for one of two reasons.
 
     The exact quotient is a tie but for FP32 rounding: block scales are four operations here and
     three there, codes five and three. Or the block underflows: scale 0 here, `underflow` there.
@@ -99,7 +99,7 @@ def differences(x, mine, other, largest, underflow=-1):
 
 
 def neighbours(a, b):
-    """Whether two BF16 or FP16 tensors hold equal or adjacent numbers everywhere."""
+    """Reports whether two BF16 or FP16 tensors have equal or adjacent numbers everywhere."""
     bits = [t.view(torch.int16).int() for t in (a, b)]
     return ((a == b) | ((bits[0] - bits[1]).abs() <= 1)).all()
 

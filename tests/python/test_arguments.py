@@ -1,4 +1,4 @@
-"""What no argument of a command's function can be: an error names it before anything is read."""
+"""Tests of arguments with a wrong type or value: an error names the argument before anything is read."""
 
 import inspect
 

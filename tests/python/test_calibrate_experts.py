@@ -134,7 +134,7 @@ def test_an_expert_is_read_once_and_alone(windows, room, reads, text, tmp_path, 
 
 @pytest.mark.parametrize("name, room, reads", [("mixtral", 8, 9), ("dense", 2, 3), ("dense", 0, 9)])
 def test_one_linear_matrix_is_in_memory(name, room, reads, text, tmp_path, monkeypatch):
-    """Where there are experts, each batch reads those of its own."""
+    """In a layer with experts, each batch reads its own linear matrices."""
     model = write_family(tmp_path / "model", name) if name != "dense" else write_model(tmp_path / "model", False)
     read, alive, asked = experts.Source.read_whole, [], []
 

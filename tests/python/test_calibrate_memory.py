@@ -1,4 +1,4 @@
-"""What nvfp4.calibrate holds while a layer runs, and while its statistics are written."""
+"""Tests of the memory of nvfp4.calibrate while a layer runs, and while statistics are written."""
 
 import weakref
 from functools import partial
@@ -116,7 +116,7 @@ def test_memory_for_gram_matrices_changes_no_byte(one_pass, tmp_path):
 
 
 def test_one_tensor_at_a_time_is_written(tmp_path):
-    """Of hidden states, and of the layer that one pass gives to the quantizer."""
+    """Hidden states are written so, and the layer that one pass gives to the quantizer."""
     alive, most = [], 0
 
     def make(i):

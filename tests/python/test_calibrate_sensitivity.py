@@ -1,4 +1,4 @@
-"""What a file of statistics says of the last hidden state is what the whole model does with one group quantized."""
+"""Compares the sensitivity in statistics with a run of the whole model that has one group quantized."""
 
 import math
 
@@ -42,7 +42,7 @@ def sensitivities(statistics):
 
 
 def modules_of(group):
-    """What the checkpoint calls the matrices of a parameter."""
+    """Yields parameter, expert and checkpoint names of the matrices of a group."""
     for parameter in group:
         if ".experts." not in parameter:
             yield parameter, None, (parameter,)

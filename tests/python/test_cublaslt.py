@@ -1,5 +1,5 @@
-"""What gemm/sm100/cublaslt.h says of cuBLASLt against NVIDIA's header and library. Skipped where there are none:
-NVFP4_TEST_CUBLAS names a folder with include/cublasLt.h (`pip install nvidia-cublas` has one in nvidia/cu13)."""
+"""Compares gemm/sm100/cublaslt.h with NVIDIA's header and library of cuBLASLt. Skipped without them: NVFP4_TEST_CUBLAS
+names a folder with include/cublasLt.h (`pip install nvidia-cublas` has one in nvidia/cu13)."""
 
 import ctypes
 import os

@@ -1,5 +1,5 @@
-"""What cuda/solver/cusolver.h says of cuSOLVER against NVIDIA's header. Skipped where there is none: NVFP4_TEST_CUSOLVER
-names a folder with include/cusolverDn.h (`pip install nvidia-cusolver nvidia-cublas` has one in nvidia/cu13)."""
+"""Compares cuda/solver/cusolver.h with NVIDIA's header of cuSOLVER. Skipped without it: NVFP4_TEST_CUSOLVER names a
+folder with include/cusolverDn.h (`pip install nvidia-cusolver nvidia-cublas` has one in nvidia/cu13)."""
 
 import os
 import shutil

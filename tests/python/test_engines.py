@@ -1,4 +1,4 @@
-"""What engines are told of a checkpoint, which versions of them are taken, and what a layer needs to be loaded."""
+"""Tests of the engines' plugins: configurations of checkpoints, accepted versions, and requirements of layers."""
 
 import logging
 import re

@@ -176,7 +176,7 @@ def with_stacks(parameters):
 
 
 def gradients(model, name, wanted):
-    """Of the logits of these numbers, with respect to every parameter that has any."""
+    """Returns the gradients of the logits with respect to each parameter that has one."""
     flat = logits(name, model).flatten()
     parameters = list(model.parameters())
     return [torch.autograd.grad(flat[i], parameters, retain_graph=True, allow_unused=True)

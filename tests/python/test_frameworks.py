@@ -149,7 +149,7 @@ def test_jax_on_the_cpu(dtype):
 
 
 def address_in(capsule):
-    """Where the data of an array is that __dlpack__ handed out."""
+    """Returns the address of the data of an array in the capsule of __dlpack__."""
     import ctypes
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -209,7 +209,7 @@ def test_a_plan_says_how_a_product_is_done():
 
 
 def test_gpu_gemm_reaches_the_library(monkeypatch):
-    """As if tensors of the CPU lay on a GPU: all goes well up to the library, which knows better."""
+    """Tensors of the CPU pretend to be on a GPU. The library rejects them."""
     torch = pytest.importorskip("torch")
     import nvfp4.torch  # noqa: F401: registers the operators
     from nvfp4 import _arrays

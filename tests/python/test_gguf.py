@@ -1,4 +1,4 @@
-"""What llama.cpp's own package makes of our GGUF files."""
+"""Reads the written GGUF files with llama.cpp's own package."""
 
 import json
 import struct
@@ -45,7 +45,7 @@ def assert_same(theirs, ours, name):
 
 
 def interleaved(rows, heads):
-    """As permute() of llama.cpp's conversion/llama.py."""
+    """Returns rows in the order of permute() in llama.cpp's conversion/llama.py."""
     return (rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:])
             .swapaxes(1, 2).reshape(rows.shape))
 

@@ -1,4 +1,4 @@
-"""What `nvfp4 verify --for transformers` says of a type of model is what transformers does."""
+"""Compares the verdicts of `nvfp4 verify --for transformers` with transformers, by model type."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""What nvidia-modelopt exports of tiny random models against what recipes write of the same: names, dtypes and
-shapes of the tensors, and the configuration."""
+"""Compares exports of nvidia-modelopt with those of recipes, on tiny random models: names, dtypes and shapes of the
+tensors, and the configuration."""
 
 import copy
 import fnmatch
@@ -62,7 +62,7 @@ def mlps():
 
 
 def attention_in_fp8():
-    """Beside them attention in FP8, keys and values cached in FP8."""
+    """Adds attention in FP8, with keys and values cached in FP8."""
     config = mlps()
     eight = next(entry["cfg"] for entry in mtq.FP8_DEFAULT_CFG["quant_cfg"]
                  if entry["quantizer_name"] == "*weight_quantizer")
@@ -73,7 +73,7 @@ def attention_in_fp8():
 
 
 def attention_in_fp8_with_a_cast_cache():
-    """As NVIDIA's recipes *-kv_fp8_cast: the cache is declared, and its scales are 1."""
+    """Follows NVIDIA's recipes *-kv_fp8_cast: the cache is declared, and its scales are 1."""
     config = attention_in_fp8()
     config["quant_cfg"][-1]["cfg"]["use_constant_amax"] = True
     return config
@@ -125,7 +125,7 @@ def layout(folder):
 
 
 def linear_modules(source):
-    """Of the model as transformers builds it, its experts one by one or stacks."""
+    """Returns the linear modules of the model in transformers, with single or stacked experts."""
     return {name.removesuffix(".weight") for name, (_, shape) in layout(source / "model").items()
             if (name.endswith(".weight") and len(shape) == 2 or len(shape) == 3) and "embed" not in name}
 

@@ -86,7 +86,7 @@ def weight_of(stored, module):
 
 
 def quantized_input(x, rows_of=None):
-    """As a W4A4 layer of an input_amax of 10.5 sees it."""
+    """Returns the input of a W4A4 layer with an input_amax of 10.5."""
     rows = x.reshape(-1, x.shape[-1]).float().contiguous()
     q = nvfp4.quantize(rows, "max", global_scale=INPUT_AMAX / 2688)
     return nvfp4.dequantize(q, "float32").reshape(x.shape).to(x.dtype)

@@ -147,7 +147,7 @@ def test_experts_of_all_layers_are_one_graph(folders):
 
 @pytest.mark.parametrize("family", ("llama", "qwen3_moe"))
 def test_a_loaded_model_compiles_with_gradients(folders, family):
-    """As it comes: its parameters that are not quantized take gradients."""
+    """The unquantized parameters of the loaded model take gradients."""
     model = load(folders(family)[0])
     results = []
     for run in (model, torch.compile(model, fullgraph=True, backend="aot_eager")):

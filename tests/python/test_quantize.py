@@ -233,7 +233,7 @@ def test_what_is_here():
 
 @pytest.mark.parametrize("quantizer", nvfp4.quantizer_names())
 def test_what_becomes_of_nan_and_infinities(quantizer):
-    """As the docstring says."""
+    """The results are those that the docstring states."""
     x = normal(3, 4, 64)
     x[1, 3] = 0.0
     good = nvfp4.quantize(x, quantizer)

@@ -29,7 +29,7 @@ def of_amax(amax):
 
 
 def scales_of(x, action):
-    """As they are stored, and for each element."""
+    """Returns the scales as stored, and one for each element."""
     if action == "fp8":
         scale = of_amax(x.abs().max())
         return scale, scale.reshape(1, 1)

@@ -1,4 +1,4 @@
-"""What recipes write in compressed-tensors' form, loaded by transformers."""
+"""Loads outputs of recipes in compressed-tensors' format with transformers."""
 
 import pytest
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Whether tools/release.sh could link the command for glibc 2.28: whatever the one of here takes of a newer glibc
-is in 2.28 too under an older version, or is made in python/src/portable/newer_glibc.cc.
+"""Checks that tools/release.sh could link the command for glibc 2.28. Each symbol of a newer glibc must exist in 2.28
+under an older version, or be defined in python/src/portable/newer_glibc.cc.
 
 usage: tests/tools/old_glibc_test.py COMMAND
 """

@@ -99,7 +99,7 @@ def close(y, expected, scheme):
 
 
 def check_linear_layers(classes, folder, config, rank, scheme, **ranks):
-    """Of the engine's own classes, loaded on one of four ranks, against decoded weights."""
+    """Compares layers of the engine's own classes, loaded on one of four ranks, with dequantized weights."""
     qkv, merged, row = classes
     stored = tensors(folder)
     for name in [n for n in stored if n.endswith(("k_proj.weight_scale_2", "up_proj.weight_scale_2",
@@ -144,7 +144,7 @@ def experts_in(folder):
 
 
 def of_experts(stored, base, x, ids, weights, rank, by_expert):
-    """What the experts of one of four ranks give: each cut in four, or the one with the number of the rank."""
+    """Returns the output of the experts of one of four ranks: a quarter of each expert, or the expert of the rank."""
     part = lambda expert, name: f"{base}.{expert}.{name}_proj"
     gates = [part(e, n) for e in range(4) for n in ("gate", "up")]
     mine = [rank] if by_expert else range(4)

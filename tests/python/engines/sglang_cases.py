@@ -83,7 +83,7 @@ def test_linear_layers_of_sglang_on_four_ranks(folder, scheme, format, rank):
 
 @pytest.fixture(scope="module")
 def engine_of(folder):
-    """What SGLang keeps for a process, as its command line would make it."""
+    """Creates SGLang's state of a process, as its command line does."""
     from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
 
     set_global_server_args_for_scheduler(ServerArgs(

@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
 
 
 def methods_of(model):
-    """Where our methods are in a model, in the process of a rank."""
+    """Returns the layers of a model with methods of this package, in the process of a rank."""
     found = {}
     for name, module in model.named_modules():
         method = type(getattr(module, "quant_method", None)).__name__
