@@ -209,7 +209,7 @@ TEST_F(Kill, ResumeRejectsOtherStatistics) {
   expect_error<ValueError>([&] { quantize_checkpoint(resume(in_, out, statistics)); },
                            {"--resume", "statistics was"});
   expect_error<ValueError>([&] { quantize_checkpoint(resume(in_, out)); },
-                           {"--resume", "quantizer was \"gptq\""});
+                           {"--resume", "method was \"gptq:4\""});
   EXPECT_EQ(files_of(out), before);
 }
 

@@ -140,7 +140,7 @@ TEST_F(Resume, OtherOptionsOrInputAreNamed) {
   options.resume = true;
   auto other = options;
   other.method = "max";
-  expect_error<ValueError>([&] { quantize_checkpoint(other); }, {"quantizer", "mse", "max"});
+  expect_error<ValueError>([&] { quantize_checkpoint(other); }, {"method", "mse", "max"});
   other = options;
   other.ignore = {"*.o_proj"};
   expect_error<ValueError>([&] { quantize_checkpoint(other); }, {"ignore", "*.o_proj"});

@@ -152,7 +152,7 @@ TEST(WeightedQuantization, ResumeNeedsTheSameStatistics) {
   write_statistics(f.dir / "stats.safetensors", statistics);
   expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"--resume", "statistics"});
   options.statistics.reset();
-  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"--resume", "quantizer was"});
+  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"--resume", "method was"});
 }
 
 gguf::TensorSpec f32_spec(const std::string& name, std::vector<std::int64_t> shape) {
