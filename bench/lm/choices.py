@@ -155,7 +155,7 @@ def measure(model, plain, tokens, found, options):
 
 
 def rows(columns, found, model):
-    """Yields, for each number of bits, the choice, the choices it is compared with, and the best and the mean of the
+    """Returns, for each number of bits, the choice, the choices it is compared with, and the best and the mean of the
     random ones."""
     bootstrap = Bootstrap(len(next(iter(columns.values()))))
     data = []
