@@ -36,7 +36,7 @@ void exchange_counts(const std::vector<const LogicalTensor*>& weights,
   measured.exchange("codes", hex(hash), items);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (items[i].is_null()) continue;
-    require<FormatError>(items[i].is_number_integer(), "what was counted in {} is no such thing",
+    require<FormatError>(items[i].is_number_integer(), "the counts of a rank for {} are malformed",
                          weights[i]->name);
     counts[i] = items[i].get<std::int64_t>();
   }
