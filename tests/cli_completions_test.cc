@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <regex>
 
-#include "checkpoint/tiny_model.h"
+#include "checkpoint/models.h"
 #include "run_cli.h"
 
 /// Completions and manual pages say what --help says.

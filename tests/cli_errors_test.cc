@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/base/error_codes.h"
-#include "checkpoint/tiny_model.h"
+#include "checkpoint/models.h"
 #include "run_cli.h"
 
 /// The codes of errors, as the command shows them.

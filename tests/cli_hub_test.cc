@@ -2,13 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include "checkpoint/tiny_model.h"
+#include "checkpoint/models.h"
 #include "run_cli.h"
 
 /// Models by their names on the Hugging Face Hub, in its cache.
 namespace nvfp4::cli_hub_test {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kCommit = "0123456789abcdef0123456789abcdef01234567";
 

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/compare/inspect_blocks.h"
-#include "checkpoint/tiny_model.h"
+#include "checkpoint/models.h"
 #include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
 #include "run_cli.h"

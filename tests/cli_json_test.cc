@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/tiny_model.h"
+#include "checkpoint/models.h"
 #include "run_cli.h"
 
 /// Compares the --json output of commands with docs/schema/nvfp4.schema.json.

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "checkpoint/stored_tensors.h"
+#include "checkpoint/models.h"
 #include "run_cli.h"
 
 namespace nvfp4::cli_names_test {
@@ -21,10 +21,10 @@ TEST_F(Cli, ControlCharactersInNamesAreEscaped) {
       shown += std::string("\\x") + digits[byte >> 4] + digits[byte & 15];
     }
   }
-  write_stored(dir_ / "a.safetensors",
-               {stored_f32(name + ".weight", {2, 16}, std::vector<float>(32, 1.0f))});
-  write_stored(dir_ / "b.safetensors",
-               {stored_f32(name + ".weight", {2, 16}, std::vector<float>(32, 2.0f))});
+  write_shard(dir_ / "a.safetensors",
+              {stored_f32(name + ".weight", {2, 16}, std::vector<float>(32, 1.0f))});
+  write_shard(dir_ / "b.safetensors",
+              {stored_f32(name + ".weight", {2, 16}, std::vector<float>(32, 2.0f))});
   write_text(dir_ / ("not\u202ethere.json"), "");
   const std::vector<Words> commands = {
       {"inspect", "a.safetensors"},

@@ -328,7 +328,6 @@ TEST_F(Cli, FullOrClosedStandardErrorIsIgnored) {
 }
 
 TEST_F(Cli, LeavesLinksAloneThatLeadNowhere) {
-  namespace fs = std::filesystem;
   make_sample();
   for (const char* name : {"d", "d.gguf"}) {
     fs::create_symlink("not/there", dir_ / name);
@@ -343,7 +342,6 @@ TEST_F(Cli, LeavesLinksAloneThatLeadNowhere) {
 }
 
 TEST_F(Cli, ReportReplacesNoInputFile) {
-  namespace fs = std::filesystem;
   make_sample();
   fs::create_symlink("m/config.json", dir_ / "link");
   fs::create_directory(dir_ / "folder");
@@ -357,7 +355,6 @@ TEST_F(Cli, ReportReplacesNoInputFile) {
 }
 
 TEST_F(Cli, WritesTheReportThroughLinksPipesAndDescriptors) {
-  namespace fs = std::filesystem;
   make_sample();
   write_text(dir_ / "target.json", "old");
   fs::create_symlink("target.json", dir_ / "link");

@@ -3,13 +3,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/packed_models.h"
-#include "checkpoint/stored_tensors.h"
+#include "checkpoint/models.h"
 #include "run_cli.h"
 
 namespace nvfp4::cli_toolbox_test {
-
-namespace fs = std::filesystem;
 
 TEST_F(Cli, VerifyTellsHealthyFromBroken) {
   make_sample();
@@ -66,20 +63,19 @@ TEST_F(Cli, WhatHoldsNothingIsNoSuccess) {
   for (const Words& words :
        {Words{"inspect", "m"}, Words{"compare", "m", "m"}, Words{"quantize", "m", "out", "-q"}})
     expect_one_line_error(run(words), 1, {"weight_map is empty"});
-  write_stored(dir_ / "a.safetensors", {stored_f32("x", {1}, {1.0f})});
-  write_stored(dir_ / "b.safetensors", {stored_f32("y", {1}, {1.0f})});
+  write_shard(dir_ / "a.safetensors", {stored_f32("x", {1}, {1.0f})});
+  write_shard(dir_ / "b.safetensors", {stored_f32("y", {1}, {1.0f})});
   const Result apart = run({"compare", "a.safetensors", "b.safetensors"});
   EXPECT_EQ(apart.status, 3);
   EXPECT_TRUE(has(apart.out, "nothing was compared")) << apart.out;
 }
 
 TEST_F(Cli, CompareSaysTheMedianAndTheWorst) {
-  write_stored(dir_ / "a.safetensors",
-               {stored_f32("x", {1}, {1000.0f}), stored_f32("y", {1}, {1.0f}),
-                stored_f32("z", {1}, {1.0f})});
-  write_stored(dir_ / "b.safetensors",
-               {stored_f32("x", {1}, {1500.0f}), stored_f32("y", {1}, {1.125f}),
-                stored_f32("z", {1}, {1.0625f})});
+  write_shard(dir_ / "a.safetensors", {stored_f32("x", {1}, {1000.0f}),
+                                       stored_f32("y", {1}, {1.0f}), stored_f32("z", {1}, {1.0f})});
+  write_shard(dir_ / "b.safetensors",
+              {stored_f32("x", {1}, {1500.0f}), stored_f32("y", {1}, {1.125f}),
+               stored_f32("z", {1}, {1.0625f})});
   const Result r = run({"compare", "a.safetensors", "b.safetensors"});
   EXPECT_EQ(r.status, 0);
   EXPECT_TRUE(has(r.out, "median of the tensors 12.500 %, worst 50.000 %")) << r.out;

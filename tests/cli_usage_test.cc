@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "checkpoint/tiny_model.h"
+#include "checkpoint/models.h"
 #include "nvfp4/device.h"
 #include "run_cli.h"
 

@@ -1,21 +1,13 @@
 #pragma once
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <spawn.h>
-#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <csignal>
-#include <string>
-#include <vector>
-
-#include "checkpoint/temp_dir.h"
+#include "testing.h"
 
 /// Runs the command that NVFP4_CLI_PATH names.
 namespace nvfp4 {

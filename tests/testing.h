@@ -45,6 +45,7 @@
 /// The headers and helpers of nearly every test.
 namespace nvfp4 {
 
+namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 

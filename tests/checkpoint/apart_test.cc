@@ -8,8 +8,6 @@
 /// Tests that what a command reads lies apart from what it writes or removes, whatever the names.
 namespace nvfp4::apart_test {
 
-namespace fs = std::filesystem;
-
 class Apart : public ::testing::Test {
  protected:
   Apart() {

@@ -6,7 +6,6 @@
 /// Layers chosen for a number of bits.
 namespace nvfp4::budget_test {
 
-namespace fs = std::filesystem;
 using checkpoint::Allocation;
 using checkpoint::Alternatives;
 

@@ -67,11 +67,18 @@ inline std::string test_name(const testing::TestParamInfo<Row>& info) {
 struct Expected {
   Words words, texts;
 
-  explicit Expected(std::string column) {
-    static const std::regex quoted("\"([^\"]*)\"");
-    for (std::sregex_iterator at(column.begin(), column.end(), quoted), end; at != end; ++at)
-      texts.push_back((*at)[1]);
-    words = split(std::regex_replace(column, quoted, ""), ' ');
+  explicit Expected(const std::string& column) {
+    std::string rest;
+    for (std::size_t at = 0; at < column.size(); ++at) {
+      if (column[at] != '"') {
+        rest += column[at];
+        continue;
+      }
+      std::string& text = texts.emplace_back();
+      for (++at; at < column.size() && column[at] != '"'; ++at)
+        text += column[at] == '\\' ? column[++at] : column[at];
+    }
+    words = split(rest, ' ');
   }
   /// Returns what follows `name`= in a word, or nothing.
   std::optional<std::string> value(const std::string& name) const {

@@ -3,11 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <map>
-#include <string>
-#include <vector>
+#include "testing.h"
 
 /// Runs a disabled test of this binary in a process of its own: it may be killed, and has its own
 /// memory and limits.

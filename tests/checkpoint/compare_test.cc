@@ -6,16 +6,16 @@ using enum safetensors::DType;
 
 class Compare : public ::testing::Test {
  protected:
-  CompareReport compare(const std::vector<Stored>& a, const std::vector<Stored>& b) {
-    write_stored(dir_ / "a.safetensors", a);
-    write_stored(dir_ / "b.safetensors", b);
+  CompareReport compare(const std::vector<TestTensor>& a, const std::vector<TestTensor>& b) {
+    write_shard(dir_ / "a.safetensors", a);
+    write_shard(dir_ / "b.safetensors", b);
     return compare_checkpoints(dir_ / "a.safetensors", dir_ / "b.safetensors");
   }
   TempDir dir_;
 };
 
-Stored values_bf16(const std::string& name, std::vector<std::int64_t> shape,
-                   const std::vector<float>& values) {
+TestTensor values_bf16(const std::string& name, std::vector<std::int64_t> shape,
+                       const std::vector<float>& values) {
   std::vector<std::uint16_t> bits;
   for (const float v : values) bits.push_back(BF16::from_float(v).bits);
   return stored(name, bf16, std::move(shape), bits);
@@ -50,7 +50,7 @@ TEST_F(Compare, MeasuresKnownDifferences) {
 
 TEST_F(Compare, ReportHasMedianAndTotalError) {
   const auto of = [&](const std::vector<float>& changed) {
-    std::vector<Stored> a, b;
+    std::vector<TestTensor> a, b;
     for (std::size_t i = 0; i < changed.size(); ++i) {
       const std::string name(1, static_cast<char>('a' + i));
       a.push_back(stored_f32(name, {1}, {i == 0 ? 1000.0f : 1.0f}));
@@ -71,7 +71,7 @@ TEST_F(Compare, ReportHasMedianAndTotalError) {
 
 TEST_F(Compare, CountsIdenticalTensorsWhateverTheyHold) {
   const float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
-  const std::vector<Stored> same{
+  const std::vector<TestTensor> same{
       stored_f32("x", {3}, {1, nan, inf}), stored("f4", f4, {16}, std::vector<std::uint8_t>(8)),
       stored("none", bf16, {0, 4}, std::vector<std::uint16_t>()),
       stored("n", i64, {2}, std::vector<std::int64_t>{1, std::int64_t{1} << 60})};
@@ -99,7 +99,7 @@ TEST_F(Compare, OtherDtypeOfSameValuesHasNoError) {
 }
 
 TEST_F(Compare, ReadsEveryNumericDtype) {
-  const auto one = [&](Stored t, float value) {
+  const auto one = [&](TestTensor t, float value) {
     const CompareReport r = compare({stored_f32("x", {1}, {value})}, {t});
     ASSERT_EQ(r.tensors.size(), 1u);
     EXPECT_EQ(r.tensors[0].max_error, 0) << r.tensors[0].form_b;
@@ -173,22 +173,22 @@ class CompareStacks : public Compare {
           down[static_cast<std::size_t>(e * kInner * kHidden + at)] = value(e, 1000 + n, k);
         }
     using Shape = std::vector<std::int64_t>;
-    write_stored(dir_ / "stacked" / "model.safetensors",
-                 {stored_f32("mlp.experts.gate_up_proj",
-                             transposed ? Shape{kExperts, kHidden, 2 * kInner}
-                                        : Shape{kExperts, 2 * kInner, kHidden},
-                             gate_up),
-                  stored_f32("mlp.experts.down_proj",
-                             transposed ? Shape{kExperts, kInner, kHidden}
-                                        : Shape{kExperts, kHidden, kInner},
-                             down)});
+    write_shard(dir_ / "stacked" / "model.safetensors",
+                {stored_f32("mlp.experts.gate_up_proj",
+                            transposed ? Shape{kExperts, kHidden, 2 * kInner}
+                                       : Shape{kExperts, 2 * kInner, kHidden},
+                            gate_up),
+                 stored_f32("mlp.experts.down_proj",
+                            transposed ? Shape{kExperts, kInner, kHidden}
+                                       : Shape{kExperts, kHidden, kInner},
+                            down)});
     write_text(dir_ / "stacked" / "config.json",
                std::string(R"({"hidden_size": 32, "model_type": ")") + model_type + "\"}");
   }
 
   /// `change` is added to the last element of expert 1's up_proj.
   void write_single(float change, bool all = true) {
-    std::vector<Stored> tensors;
+    std::vector<TestTensor> tensors;
     for (std::int64_t e = 0; e < kExperts; ++e)
       for (const int part : {0, 1, 2}) {
         const std::int64_t rows = part == 2 ? kHidden : kInner, cols = part == 2 ? kInner : kHidden;
@@ -203,7 +203,7 @@ class CompareStacks : public Compare {
       }
     if (!all) tensors.erase(tensors.begin());
     std::filesystem::create_directories(dir_ / "single");
-    write_stored(dir_ / "single" / "model.safetensors", tensors);
+    write_shard(dir_ / "single" / "model.safetensors", tensors);
   }
 
   static float value(std::int64_t e, std::int64_t n, std::int64_t k) {
@@ -267,8 +267,8 @@ TEST_F(Compare, ListsWhatCannotBeCompared) {
 
 TEST_F(Compare, DoesNotDependOnTheNumberOfThreads) {
   constexpr std::size_t n = 3'500'003;  // several chunks, and a rest
-  write_stored(dir_ / "a.safetensors", {stored_f32("x", {n}, waves(n))});
-  write_stored(dir_ / "b.safetensors", {stored_f32("x", {n}, waves(n, 1e-3f))});
+  write_shard(dir_ / "a.safetensors", {stored_f32("x", {n}, waves(n))});
+  write_shard(dir_ / "b.safetensors", {stored_f32("x", {n}, waves(n, 1e-3f))});
   std::string results[2];
   for (const int threads : {1, 3}) {
     set_threads(threads);
@@ -280,7 +280,7 @@ TEST_F(Compare, DoesNotDependOnTheNumberOfThreads) {
 }
 
 TEST_F(Compare, ReportsProgressUpToTheEnd) {
-  write_stored(dir_ / "a.safetensors", {stored_f32("x", {2}, {1, 2}), stored_f32("y", {1}, {1})});
+  write_shard(dir_ / "a.safetensors", {stored_f32("x", {2}, {1, 2}), stored_f32("y", {1}, {1})});
   Progress last;
   compare_checkpoints(dir_ / "a.safetensors", dir_ / "a.safetensors",
                       [&](const Progress& p) { last = p; });
@@ -290,7 +290,7 @@ TEST_F(Compare, ReportsProgressUpToTheEnd) {
 }
 
 TEST_F(Compare, NamesTheSideThatIsMissing) {
-  write_stored(dir_ / "a.safetensors", {stored_f32("x", {1}, {1})});
+  write_shard(dir_ / "a.safetensors", {stored_f32("x", {1}, {1})});
   expect_error<IoError>([&] { compare_checkpoints(dir_ / "a.safetensors", dir_ / "nowhere"); },
                         {"nowhere"});
 }

@@ -3,8 +3,6 @@
 /// Tests of the text of the written config.json.
 namespace nvfp4::config_text_test {
 
-namespace fs = std::filesystem;
-
 TEST(ConfigText, NumbersThatOnlyPythonHasStay) {
   const TempDir dir;
   write_tiny_llama(dir / "a");

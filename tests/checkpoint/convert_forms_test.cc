@@ -3,7 +3,6 @@
 /// Conversions to and from ComfyUI, and of DeepSeek-V4.
 namespace nvfp4::convert_forms_test {
 
-namespace fs = std::filesystem;
 using enum safetensors::DType;
 
 struct ComfyUi : FolderTest {};
@@ -110,25 +109,6 @@ TEST_F(ComfyUi, Fp8BesideItHasItsOwnMarker) {
   EXPECT_EQ(files_of(dir / "d"), files_of(dir / "f"));
   convert(dir / "f", dir / "g", "comfyui");
   EXPECT_EQ(files_of(dir / "e"), files_of(dir / "g"));
-}
-
-TEST(Quark, IsReadUnderItsOwnNames) {
-  const TempDir dir;
-  write_tiny_llama(dir / "source");
-  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
-  LoadedFolder model(dir / "a");
-  for (auto& [file, tensors] : model.shards)
-    for (TestTensor& t : tensors)
-      if (t.spec.name.ends_with(".input_scale")) t.spec.name += "_2";
-  model.quantization() = {{"quant_method", "quark"}};
-  model.hf_quant = nullptr;
-  model.write(dir / "quark");
-  InspectOptions inspect;
-  inspect.path = dir / "quark";
-  EXPECT_EQ(inspect_checkpoint(inspect).format, "quark");
-  EXPECT_EQ(inspect_checkpoint(inspect).scheme, "nvfp4");
-  convert(dir / "quark", dir / "b", "modelopt");
-  expect_same_tensors(dir / "a", dir / "b");
 }
 
 TEST(Quark, GlobalScalesMayBeBf16) {

@@ -1,10 +1,8 @@
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include "checkpoint/loaded_folder.h"
-#include "checkpoint/tiny_model.h"
-#include "nvfp4/runtime.h"
+#include "checkpoint/checkpoints.h"
+#include "checkpoint/models.h"
+#include "testing.h"
 
 /// Checkpoints that the CPU and the GPU write alike.
 namespace nvfp4 {

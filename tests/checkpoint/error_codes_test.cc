@@ -5,8 +5,6 @@
 
 namespace nvfp4::error_codes_test {
 
-namespace fs = std::filesystem;
-
 const fs::path kRoot = NVFP4_SOURCE_DIR;
 
 std::string text_of(const fs::path& file) {

@@ -6,7 +6,6 @@
 /// FP8 beside NVFP4: what recipes make of weights.
 namespace nvfp4::fp8_test {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 using safetensors::DType;
 
@@ -261,20 +260,6 @@ TEST_F(Fp8, FormatsThatCannotHoldItSaySo) {
   expect_error<UnsupportedError>([&] { quantize_checkpoint(options); }, {"fp8, which gguf"});
   run("fp8", "comfyui");
   EXPECT_TRUE(LoadedModel(out_).has(kQ + ".comfy_quant"));
-}
-
-TEST_F(Fp8, ConvertsWithoutBeingRoundedAgain) {
-  run("fp8_channel", "modelopt");
-  const LoadedModel before(out_);
-  auto convert = convert_options(out_, dir_ / "ct", "compressed-tensors");
-  convert_checkpoint(convert);
-  const LoadedModel after(dir_ / "ct");
-  EXPECT_EQ(after.at(kQ + ".weight").bytes, before.at(kQ + ".weight").bytes);
-  EXPECT_EQ(after.at(kQ + ".weight_scale").bytes, before.at(kQ + ".weight_scale").bytes);
-  convert.output = dir_ / "bf16";
-  convert.to = "bf16";
-  convert_checkpoint(convert);
-  EXPECT_EQ(LoadedModel(dir_ / "bf16").at(kQ + ".weight").dtype, DType::bf16);
 }
 
 TEST_F(Fp8, OfTheInputStaysAsItIs) {

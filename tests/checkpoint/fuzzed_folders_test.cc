@@ -6,8 +6,6 @@
 
 namespace nvfp4::fuzzed_folders_test {
 
-namespace fs = std::filesystem;
-
 std::string damaged(std::string text, std::size_t reach, std::mt19937& random) {
   const auto anywhere = [&] { return random() % std::min(text.size(), reach); };
   const char* const words[] = {"null", "[]", "{}", "-1", "1e999", "\"\"", "4294967296", "true"};
@@ -176,10 +174,7 @@ TEST(FuzzedGguf, IsUsedOrRefusedWithATypedError) {
       fuzz(dir / "gguf", {"model.gguf"}, 60, 7,
            {[&] { to("modelopt"); }, [&] { to("bf16"); },
             [&] { inspect_checkpoint({.path = file, .tensor = {}, .progress = {}}); },
-            [&] {
-              auto verify = verify_options(file);
-              verify_checkpoint(verify);
-            }});
+            [&] { EXPECT_NO_THROW(verify_checkpoint(verify_options(file))); }});
   EXPECT_GT(errors, 20);
   EXPECT_GT(results, 20);
 }

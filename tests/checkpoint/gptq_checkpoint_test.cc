@@ -4,8 +4,6 @@
 
 namespace nvfp4::gptq_checkpoint_test {
 
-namespace fs = std::filesystem;
-
 const std::string kDown = "model.layers.0.mlp.down_proj", kGate = "model.layers.1.mlp.gate_proj",
                   kUp = "model.layers.1.mlp.up_proj";
 

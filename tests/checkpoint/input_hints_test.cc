@@ -9,8 +9,6 @@
 /// Inputs that are almost what is meant.
 namespace nvfp4::checkpoint::input_hints_test {
 
-namespace fs = std::filesystem;
-
 constexpr const char* kPointer =
     "version https://git-lfs.github.com/spec/v1\n"
     "oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n";

@@ -3,7 +3,7 @@
 namespace nvfp4::inspect_test {
 
 using enum safetensors::DType;
-using Tensors = std::vector<Stored>;
+using Tensors = std::vector<TestTensor>;
 
 const std::vector<std::uint8_t> kCodes(2 * 16, 0x9F);             // -0.5 above, -6 below
 const std::vector<std::uint8_t> kScales{0x38, 0x01, 0x7E, 0x40};  // 1, 2^-9, 448, 2
@@ -21,7 +21,7 @@ struct Inspect : FolderTest {};
 TEST_F(Inspect, ReadsAModelOptTensor) {
   Tensors tensors = layer();
   tensors.push_back(stored_f32("m.q.input_scale", {}, {0.5f}));
-  write_stored(dir / "model.safetensors", tensors);
+  write_shard(dir / "model.safetensors", tensors);
   write_text(dir / "config.json", R"({"model_type": "llama"})");
 
   const InspectReport report = inspect(dir.path());
@@ -54,11 +54,11 @@ TEST_F(Inspect, ReadsAModelOptTensor) {
 
 TEST_F(Inspect, TurnsTheDivisorsOfCompressedTensorsIntoMultipliers) {
   Tensors tensors = compressed_tensors_layer("m.q", 2, 32, kCodes, kScales, 8);
-  write_stored(dir / "model.safetensors", tensors);
+  write_shard(dir / "model.safetensors", tensors);
   EXPECT_EQ(inspect(dir.path()).scheme, "nvfp4a16");
 
   tensors.push_back(stored_f32("m.q.input_global_scale", {1}, {4}));
-  write_stored(dir / "model.safetensors", tensors);
+  write_shard(dir / "model.safetensors", tensors);
   const InspectReport report = inspect(dir.path());
   EXPECT_EQ(report.format, "compressed-tensors");
   EXPECT_EQ(report.scheme, "nvfp4");
@@ -78,7 +78,7 @@ TEST_F(Inspect, EveryCodeIsCountedOnAnyThreads) {
     ++expected[codes[i] >> 4];
   }
   scales.back() = 0x7E;
-  write_stored(dir / "a.safetensors", modelopt_layer("m", kRows, kCols, codes, scales, 1));
+  write_shard(dir / "a.safetensors", modelopt_layer("m", kRows, kCols, codes, scales, 1));
   for (const int n : {1, 3}) {
     set_threads(n);
     const InspectReport report = inspect(dir / "a.safetensors");
@@ -90,11 +90,11 @@ TEST_F(Inspect, EveryCodeIsCountedOnAnyThreads) {
 }
 
 TEST_F(Inspect, NamesFormsThatAreNotRead) {
-  write_stored(dir / "a.safetensors",
-               {stored("m.weight", f8_e4m3, {1, 16}, std::vector<std::uint8_t>(16)),
-                stored("n.weight_packed", i32, {1, 2}, std::vector<std::int32_t>(2)),
-                stored("n.weight_scale", f16, {1, 1}, std::vector<std::uint16_t>(1)),
-                stored("o.weight", u8, {16}, std::vector<std::uint8_t>(16))});
+  write_shard(dir / "a.safetensors",
+              {stored("m.weight", f8_e4m3, {1, 16}, std::vector<std::uint8_t>(16)),
+               stored("n.weight_packed", i32, {1, 2}, std::vector<std::int32_t>(2)),
+               stored("n.weight_scale", f16, {1, 1}, std::vector<std::uint16_t>(1)),
+               stored("o.weight", u8, {16}, std::vector<std::uint8_t>(16))});
   const InspectReport report = inspect(dir / "a.safetensors");
   EXPECT_EQ(report.tensors.size(), 4u);
   EXPECT_EQ(report.format,
@@ -106,7 +106,7 @@ TEST_F(Inspect, NamesFormsThatAreNotRead) {
 TEST_F(Inspect, OnlyTheRequestedTensorIsRead) {
   Tensors tensors = layer();
   tensors.push_back(stored_f32("m.norm.weight", {2}, {1, 1}));
-  write_stored(dir / "model.safetensors", tensors);
+  write_shard(dir / "model.safetensors", tensors);
   InspectOptions options;
   options.path = dir.path();
   options.tensor = "m.q";
@@ -123,7 +123,7 @@ TEST_F(Inspect, OnlyTheRequestedTensorIsRead) {
 TEST_F(Inspect, NamesTheTensorOfAMalformedTriple) {
   const std::filesystem::path file = dir / "a.safetensors";
   const auto rejects = [&](Tensors tensors, std::initializer_list<std::string_view> parts) {
-    write_stored(file, tensors);
+    write_shard(file, tensors);
     expect_error<FormatError>([&] { inspect(file); }, parts);
   };
   const Tensors good = layer();
@@ -154,7 +154,7 @@ TEST_F(Inspect, NamesTheTensorOfAMalformedTriple) {
 }
 
 TEST_F(Inspect, ReadsAnInterruptedOutputAsIncomplete) {
-  write_stored(dir / "model-00002-of-00002.safetensors", layer());
+  write_shard(dir / "model-00002-of-00002.safetensors", layer());
   write_text(dir / "nvfp4.partial.json", "{}");
   const InspectReport report = inspect(dir.path());
   EXPECT_FALSE(report.complete);
@@ -164,9 +164,9 @@ TEST_F(Inspect, ReadsAnInterruptedOutputAsIncomplete) {
 }
 
 TEST_F(Inspect, FollowsTheIndexAndChecksIt) {
-  write_stored(dir / "a.safetensors", layer());
-  write_stored(dir / "b.safetensors", {stored_f32("n", {1}, {1})});
-  write_stored(dir / "stale.safetensors", {stored_f32("n", {1}, {2})});
+  write_shard(dir / "a.safetensors", layer());
+  write_shard(dir / "b.safetensors", {stored_f32("n", {1}, {1})});
+  write_shard(dir / "stale.safetensors", {stored_f32("n", {1}, {2})});
   safetensors::Index index;
   for (const char* name : {"m.q.weight", "m.q.weight_scale", "m.q.weight_scale_2"})
     index.weight_map[name] = "a.safetensors";
@@ -190,7 +190,7 @@ TEST_F(Inspect, SaysWhatCannotBeOpened) {
 TEST_F(Inspect, WritesJsonWithoutNaN) {
   Tensors tensors = compressed_tensors_layer("m.q", 2, 32, kCodes, {0x38, 0x7F, 1, 1}, 0);
   tensors.push_back(stored_f32("n", {1}, {1}));
-  write_stored(dir / "a.safetensors", tensors);
+  write_shard(dir / "a.safetensors", tensors);
   const InspectReport report = inspect(dir / "a.safetensors");
   EXPECT_TRUE(std::isnan(report.tensors[0].scale_max)) << "a NaN scale must show";
   const auto json = nlohmann::json::parse(to_json(report));

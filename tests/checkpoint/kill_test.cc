@@ -65,8 +65,6 @@ extern "C" int remove(const char* path) noexcept {
 namespace nvfp4::kill_test {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr const char* kJournal = "nvfp4.partial.json";
 
 /// With statistics: by gptq.

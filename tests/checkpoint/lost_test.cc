@@ -4,14 +4,9 @@
 
 namespace nvfp4::lost_test {
 
-namespace fs = std::filesystem;
 using safetensors::DType;
 
 const std::string kA = "model.layers.0.self_attn.o_proj", kZ = "model.layers.0.mlp.down_proj";
-
-bool says(const std::vector<std::string>& warnings, const std::string& text) {
-  return says(warnings, text);
-}
 
 /// One NVFP4 weight, and `more` beside it.
 void write_mixed(const fs::path& folder, const PackedWeight& more,

@@ -5,8 +5,6 @@
 
 namespace nvfp4::memory_test {
 
-namespace fs = std::filesystem;
-
 /// 24 weights of 32 MiB of zeros, 1.5 times the bound, quantized within it. FP8 has scales of 1.
 void expect_bounded_memory(safetensors::DType dtype, std::int64_t cols, std::string_view config) {
   const TempDir dir;

@@ -5,7 +5,6 @@
 /// LoRA adapters, merged while a model is quantized.
 namespace nvfp4::merge_test {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 using safetensors::DType;
 

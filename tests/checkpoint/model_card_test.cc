@@ -5,7 +5,6 @@
 /// The card in a quantized folder.
 namespace nvfp4::model_card_test {
 
-namespace fs = std::filesystem;
 using checkpoint::front_matter;
 using Words = std::vector<std::string>;
 

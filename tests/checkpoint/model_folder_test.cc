@@ -6,8 +6,6 @@
 
 namespace nvfp4::checkpoint::model_folder_test {
 
-namespace fs = std::filesystem;
-
 const char* kSecond = "model-00002-of-00003.safetensors";
 
 struct ModelFolderTest : FolderTest {};

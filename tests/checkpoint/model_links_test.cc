@@ -10,8 +10,6 @@
 /// Tests of links and other entries in a model folder, and of the remains of a failed run.
 namespace nvfp4::checkpoint::model_links_test {
 
-namespace fs = std::filesystem;
-
 /// Quantizing fails with a message that has these parts, and leaves nothing.
 void expect_refused(const TempDir& dir, std::initializer_list<std::string_view> parts) {
   expect_error<IoError>([&] { quantize_checkpoint(quantize_options(dir / "in", dir / "x/out")); },

@@ -5,8 +5,6 @@
 /// The list of what was written: what --overwrite removes, and the hashes of files.
 namespace nvfp4::own_files_test {
 
-namespace fs = std::filesystem;
-
 constexpr const char* kList = "nvfp4.files.json";
 constexpr const char* kShard = "model-00002-of-00003.safetensors";
 

@@ -3,7 +3,6 @@
 
 namespace nvfp4::params_test {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 const std::string kW1 = "layers.0.feed_forward.w1", kW2 = "layers.0.feed_forward.w2";

@@ -5,8 +5,6 @@
 /// Files that the permissions of a model protect from reading are named before anything is written.
 namespace nvfp4::permissions_test {
 
-namespace fs = std::filesystem;
-
 /// The owner of all files may read them whatever their mode is: without those rights for a while.
 class Permissions : public testing::Test {
  protected:

@@ -4,8 +4,6 @@
 /// Tests of the producer that an output names.
 namespace nvfp4::producer_test {
 
-namespace fs = std::filesystem;
-
 Json json_of(const fs::path& file) { return Json::parse(read_text(file)); }
 
 safetensors::Metadata metadata_of(const fs::path& folder) {

@@ -4,7 +4,6 @@
 
 namespace nvfp4::quantize_checkpoint_test {
 
-namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
 
 const std::vector<Names>& llama_groups() {
@@ -217,16 +216,6 @@ TEST_F(QuantizeCheckpoint, DryRunTellsTheSizesAndWritesNothing) {
   const QuantizeReport wet = quantize_checkpoint(options);
   EXPECT_EQ(dry.bytes_before, wet.bytes_before);
   EXPECT_EQ(dry.bytes_after, wet.bytes_after);
-}
-
-TEST_F(QuantizeCheckpoint, PartlyIgnoredFusedGroupsAreWarnedAbout) {
-  write_tiny_llama(dir / "in");
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.ignore = {"model.layers.0.self_attn.k_proj"};
-  options.dry_run = true;
-  const auto warnings = quantize_checkpoint(options).warnings;
-  ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_THAT(warnings[0], HasSubstr("k_proj is kept"));
 }
 
 TEST_F(QuantizeCheckpoint, EndlessPatternsAreRefusedBeforeWriting) {

@@ -4,7 +4,6 @@
 
 namespace nvfp4::quantize_device_test {
 
-namespace fs = std::filesystem;
 using safetensors::DType;
 
 TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpu) {

@@ -4,7 +4,6 @@
 /// `nvfp4 quantize` of models that hold NVFP4 weights already.
 namespace nvfp4::quantize_packed_test {
 
-namespace fs = std::filesystem;
 using enum safetensors::DType;
 
 constexpr const char* kAttention = "*.self_attn.*";

@@ -9,8 +9,6 @@
 
 namespace nvfp4::ranks_test {
 
-namespace fs = std::filesystem;
-
 QuantizeCheckpointOptions rank_options(const fs::path& in, const fs::path& out, int rank,
                                        int ranks) {
   auto options = quantize_options(in, out);

@@ -6,7 +6,6 @@
 /// Recipes: which layers become what.
 namespace nvfp4::recipe_test {
 
-namespace fs = std::filesystem;
 using checkpoint::parse_recipe;
 
 class Recipes : public ::testing::Test {

@@ -6,8 +6,6 @@ namespace nvfp4::refusals_test {
 
 using table::Model;
 using table::Row;
-namespace fs = std::filesystem;
-
 /// Runs a reader of the table, and returns its warnings.
 std::vector<std::string> run(const std::string& who, const Model& model, bool force, bool dry_run) {
   const fs::path out = model.dir / (who == "gguf" ? "out.gguf" : "out");

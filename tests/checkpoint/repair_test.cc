@@ -3,8 +3,6 @@
 
 namespace nvfp4::repair_test {
 
-namespace fs = std::filesystem;
-
 const std::string kQ = "model.layers.1.self_attn.q_proj";
 const std::string kK = "model.layers.1.self_attn.k_proj";
 

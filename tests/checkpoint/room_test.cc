@@ -8,8 +8,6 @@
 /// A disk that cannot hold the output is found out before the input is read.
 namespace nvfp4::room_test {
 
-namespace fs = std::filesystem;
-
 TEST(Room, UnknownRoomIsNoError) {
   constexpr std::uintmax_t kUnknown = static_cast<std::uintmax_t>(-1), kLarge = 1'000'000;
   const auto lack = [](std::uintmax_t capacity, std::uintmax_t free, std::uint64_t bytes,

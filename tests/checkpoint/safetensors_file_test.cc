@@ -5,8 +5,6 @@
 
 namespace nvfp4::safetensors::safetensors_file_test {
 
-namespace fs = std::filesystem;
-
 std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }

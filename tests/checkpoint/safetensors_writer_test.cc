@@ -9,8 +9,6 @@
 
 namespace nvfp4::safetensors::safetensors_writer_test {
 
-namespace fs = std::filesystem;
-
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
 }

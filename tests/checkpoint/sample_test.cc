@@ -4,7 +4,6 @@
 
 namespace nvfp4::sample_test {
 
-namespace fs = std::filesystem;
 using Shape = std::vector<std::int64_t>;
 
 /// Every tensor's bytes by name, wherever it is stored.

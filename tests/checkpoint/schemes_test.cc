@@ -7,40 +7,6 @@ namespace nvfp4::checkpoint::schemes_test {
 const CheckpointFormat& kModelOpt = checkpoint_format("modelopt");
 const CheckpointFormat& kCompressedTensors = checkpoint_format("compressed-tensors");
 
-using Shape = std::vector<std::int64_t>;
-
-void expect_tensor(const OutputTensor& t, Role role, const std::string& name,
-                   safetensors::DType dtype, const Shape& shape) {
-  EXPECT_EQ(t.role, role) << name;
-  EXPECT_EQ(t.spec.name, name);
-  EXPECT_EQ(t.spec.dtype, dtype) << name;
-  EXPECT_EQ(t.spec.shape, shape) << name;
-}
-
-TEST(ModelOpt, TensorsAndScalars) {
-  using enum safetensors::DType;
-  const auto t = kModelOpt.tensors(Scheme::nvfp4, "a.q_proj", 48, 64);
-  ASSERT_EQ(t.size(), 4u);
-  expect_tensor(t[0], Role::codes, "a.q_proj.weight", u8, {48, 32});
-  expect_tensor(t[1], Role::scales, "a.q_proj.weight_scale", f8_e4m3, {48, 4});
-  expect_tensor(t[2], Role::weight_global, "a.q_proj.weight_scale_2", f32, {});
-  expect_tensor(t[3], Role::input_global, "a.q_proj.input_scale", f32, {});
-  EXPECT_EQ(kModelOpt.tensors(Scheme::nvfp4a16, "a", 48, 64).size(), 3u);
-  EXPECT_EQ(kModelOpt.stored_global({.multiplier = 0.25f, .divisor = 4.0f}), 0.25f);
-}
-
-TEST(CompressedTensors, TensorsAndScalars) {
-  using enum safetensors::DType;
-  const auto t = kCompressedTensors.tensors(Scheme::nvfp4, "a.q_proj", 48, 64);
-  ASSERT_EQ(t.size(), 4u);
-  expect_tensor(t[0], Role::codes, "a.q_proj.weight_packed", u8, {48, 32});
-  expect_tensor(t[1], Role::scales, "a.q_proj.weight_scale", f8_e4m3, {48, 4});
-  expect_tensor(t[2], Role::weight_global, "a.q_proj.weight_global_scale", f32, {1});
-  expect_tensor(t[3], Role::input_global, "a.q_proj.input_global_scale", f32, {1});
-  EXPECT_EQ(kCompressedTensors.tensors(Scheme::nvfp4a16, "a", 48, 64).size(), 3u);
-  EXPECT_EQ(kCompressedTensors.stored_global({.multiplier = 0.25f, .divisor = 4.0f}), 4.0f);
-}
-
 TEST(ModelOpt, ConfigsSayWhatLoadersDemand) {
   const std::vector<std::string> quantized = {"m.q_proj"};
   const ConfigFacts facts = {Scheme::nvfp4, {}, quantized};

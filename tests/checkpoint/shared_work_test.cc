@@ -5,8 +5,6 @@
 
 namespace nvfp4::shared_work_test {
 
-namespace fs = std::filesystem;
-
 class SharedWorkTest : public ::testing::Test {
  protected:
   void SetUp() override {

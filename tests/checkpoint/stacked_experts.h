@@ -1,9 +1,7 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
-#include <random>
-
-#include "checkpoint/tiny_model.h"
+#include "checkpoint/models.h"
+#include "testing.h"
 
 /// Experts in NVFP4, stacked as ModelOpt stores those of Llama 4 and GPT-OSS, and one by one.
 namespace nvfp4 {

@@ -5,7 +5,6 @@
 
 namespace nvfp4::stacked_experts_test {
 
-namespace fs = std::filesystem;
 using safetensors::DType;
 
 RepairReport repair(const fs::path& input, const fs::path& output) {
@@ -299,17 +298,6 @@ TEST(StackedNvfp4, WithoutExpertsIsRefused) {
     expect_error<FormatError>([&] { convert(dir / "a", dir / "out", "modelopt"); },
                               {"gate_up_proj", "must not be empty"});
   }
-}
-
-TEST(StackedNvfp4, OfEightBitsIsNotTakenForPlain) {
-  const TempDir dir;
-  StackedExperts model(kStackForms[0]);
-  for (TestTensor& t : model.stacks)
-    if (t.spec.dtype == DType::u8) t.spec.dtype = DType::f8_e4m3;
-  write_model(dir / "a", {model.stacks}, model.config());
-  expect_error<UnsupportedError>([&] { convert(dir / "a", dir / "out", "bf16"); },
-                                 {"gate_up_proj", "seems to be quantized"});
-  EXPECT_THAT(findings_of(dir / "a"), HasSubstr("unknown-form"));
 }
 
 }  // namespace nvfp4::stacked_experts_test

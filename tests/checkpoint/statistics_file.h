@@ -1,10 +1,7 @@
 #pragma once
 
-#include <map>
-#include <string>
-#include <vector>
-
-#include "checkpoint/tiny_model.h"
+#include "checkpoint/models.h"
+#include "testing.h"
 
 /// Files of statistics, as `nvfp4-calibrate` writes them.
 namespace nvfp4 {

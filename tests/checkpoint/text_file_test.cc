@@ -5,8 +5,6 @@
 
 namespace nvfp4::checkpoint::text_file_test {
 
-namespace fs = std::filesystem;
-
 /// Each wait for a disk takes milliseconds.
 TEST(TextFiles, ManyAreMadeDurableAtOnce) {
   const TempDir dir;

@@ -4,7 +4,6 @@
 /// Conversions there and back, compared as files: docs/conversions.md says what must be equal.
 namespace nvfp4::there_and_back_test {
 
-namespace fs = std::filesystem;
 using Files = std::map<std::string, std::string>;
 
 /// A folder, or the one file of GGUF, which takes no card along.

@@ -3,7 +3,6 @@
 
 namespace nvfp4::torchao_test {
 
-namespace fs = std::filesystem;
 using enum safetensors::DType;
 
 std::string entry(bool tiled) {
@@ -79,8 +78,8 @@ TEST(TorchAo, EqualsTheModelItWasMadeOf) {
 TEST(TorchAo, AScaleOfTheTensorMayBeMissing) {
   const TempDir dir;
   const std::vector<std::uint8_t> codes(16 * 16, 0x21), scales(16 * 2, 0x40);  // 2.0
-  write_stored(dir / "a.safetensors", {stored("m._weight_qdata", u8, {16, 16}, codes),
-                                       stored("m._weight_scale", f8_e4m3, {16, 2}, scales)});
+  write_shard(dir / "a.safetensors", {stored("m._weight_qdata", u8, {16, 16}, codes),
+                                      stored("m._weight_scale", f8_e4m3, {16, 2}, scales)});
   convert(dir / "a.safetensors", dir / "out", "bf16");
   const LoadedModel model(dir / "out");
   const LoadedModel::Tensor& w = model.at("m.weight");

@@ -3,7 +3,6 @@
 /// Quantizations that are not known here, and corrections of a weight that no form has.
 namespace nvfp4::unknown_forms_test {
 
-namespace fs = std::filesystem;
 using enum safetensors::DType;
 
 /// Tables of known use are copied, others are copied and named.

@@ -5,8 +5,6 @@ namespace nvfp4::checkpoint_verify_test {
 
 using table::Model;
 using table::Row;
-namespace fs = std::filesystem;
-
 const FindingKind& kind_of(const std::string& code) {
   for (const FindingKind& kind : finding_kinds())
     if (kind.code == code) return kind;

@@ -126,24 +126,6 @@ TEST_F(VerifyWhole, OneShardOfTwoIsAnError) {
                         {"1 of 2 shards are there"});
 }
 
-TEST_F(VerifyWhole, ALinearLayerThatOthersHaveIsMissing) {
-  write_experts(dir_ / "in");
-  quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "out"));
-  EXPECT_EQ(times(verify(dir_ / "out"), "missing-linear"), 0);
-  Bed bed{dir_ / "in", dir_ / "out", {}};
-  std::string module;
-  bed.edit([&](LoadedFolder& f) {
-    for (const auto& [file, shard] : f.shards)
-      for (const TestTensor& t : shard)
-        if (t.spec.name.ends_with(".experts.3.down_proj.weight"))
-          module = t.spec.name.substr(0, t.spec.name.size() - 7);
-    f.remove_module(module);
-  });
-  const VerifyReport report = verify(dir_ / "out");
-  EXPECT_EQ(times(report, "missing-linear"), 1);
-  EXPECT_THAT(text_of(report), HasSubstr(module + ": missing"));
-}
-
 TEST_F(VerifyWhole, AnExpertIsMissing) {
   write_experts(dir_ / "in");
   quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "out"));

@@ -1,7 +1,7 @@
 // Who factors the Gram matrices of a checkpoint on a device, and what the report says of it.
 #include <gmock/gmock.h>
 
-#include "checkpoint/loaded_folder.h"
+#include "checkpoint/checkpoints.h"
 #include "checkpoint/statistics_file.h"
 #include "device/cpu_as_device.h"
 #include "nvfp4/error.h"

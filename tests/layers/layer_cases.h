@@ -1,16 +1,8 @@
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <string>
-#include <vector>
-
 #include "gemm_cases.h"
-#include "nvfp4/error.h"
 #include "nvfp4/layers.h"
+#include "testing.h"
 
 namespace nvfp4::test {
 

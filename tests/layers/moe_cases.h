@@ -1,11 +1,8 @@
 #pragma once
 
-#include <limits>
-#include <optional>
-#include <vector>
-
 #include "layers/layer_cases.h"
 #include "nvfp4/moe.h"
+#include "testing.h"
 
 namespace nvfp4::test {
 

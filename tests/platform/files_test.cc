@@ -7,8 +7,6 @@
 
 namespace nvfp4::platform::files_test {
 
-namespace fs = std::filesystem;
-
 /// Outside of ASCII, of every code page of Windows, of the first 65536 characters of Unicode.
 const std::string kName = "ü-模型-😀";
 

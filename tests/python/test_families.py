@@ -255,13 +255,6 @@ def test_compressed_tensors_load_as_they_are(folders, name):
                                                  torch.zeros(())).item())
 
 
-@pytest.mark.parametrize("name", INITIALIZES_WEIGHTS)
-def test_families_that_transformers_cannot_load_compressed(folders, name):
-    """Should this fail with a newer transformers, the test above will do."""
-    with pytest.raises(AttributeError, match="weight"):
-        load(name, folders(name, "compressed-tensors", "nvfp4a16")[1])
-
-
 @pytest.mark.parametrize("format", ["modelopt", "compressed-tensors"])
 def test_a_model_in_fp32_becomes_bf16(tmp_path, format):
     """Loaded without a dtype, which config.json must say."""

@@ -6,8 +6,6 @@
 /// Conversions to GGUF, and back.
 namespace nvfp4::gguf::gguf_convert_test {
 
-namespace fs = std::filesystem;
-
 void quantize(const TempDir& dir, const std::string& format = "modelopt",
               Scheme scheme = Scheme::nvfp4) {
   QuantizeCheckpointOptions options = quantize_options(dir / "source", dir / "a");
@@ -110,30 +108,6 @@ TEST_F(GgufConvert, SaysWhatLlamaCppMustKnow) {
   expect_same_tensors(dir / "a", dir / "b");
 }
 
-/// The forms keep their own senses of the global scale, and whether there are input scales.
-TEST_F(GgufConvert, ThereAndBackFromEveryForm) {
-  for (const char* format : {"modelopt", "compressed-tensors", "comfyui"})
-    for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
-      SCOPED_TRACE(format);
-      const TempDir dir;
-      write_llama(dir / "source");
-      quantize(dir, format, scheme);
-      convert(dir / "a", dir / "m.gguf", "gguf");
-      convert(dir / "m.gguf", dir / "b", format);
-      const LoadedModel a(dir / "a"), b(dir / "b");
-      ASSERT_EQ(a.tensors.size(), b.tensors.size());
-      for (const auto& [name, tensor] : a.tensors) {
-        EXPECT_EQ(tensor.dtype, b.at(name).dtype) << name;
-        EXPECT_EQ(tensor.shape, b.at(name).shape) << name;
-        EXPECT_EQ(tensor.bytes, b.at(name).bytes) << name;
-      }
-      EXPECT_EQ(findings_of(dir / "b"), "");
-      EXPECT_EQ(compare_checkpoints(dir / "a", dir / "m.gguf").identical, 21);
-      convert(dir / "m.gguf", dir / "n.gguf", "gguf");
-      EXPECT_EQ(read_text(dir / "m.gguf"), read_text(dir / "n.gguf")) << "from itself";
-    }
-}
-
 TEST_F(GgufConvert, ConfigComesBack) {
   write_llama(dir / "source");
   quantize(dir);
@@ -182,19 +156,6 @@ TEST_F(GgufConvert, StacksPlainExperts) {
   EXPECT_EQ(m.find("blk.0.ffn_gate_inp.weight")->type->name, "F32");
   convert(dir / "m.gguf", dir / "b", "modelopt");
   expect_same_tensors(dir / "a", dir / "b");
-}
-
-TEST_F(GgufConvert, QuantizesStraightToOneFile) {
-  write_llama(dir / "source");
-  quantize(dir);
-  convert(dir / "a", dir / "m.gguf", "gguf");
-  QuantizeCheckpointOptions options = quantize_options(dir / "source", dir / "sub/n.gguf");
-  options.format = "gguf";
-  const QuantizeReport report = quantize_checkpoint(options);
-  EXPECT_GT(report.tensors.size(), 20u);
-  EXPECT_TRUE(std::ranges::any_of(
-      report.tensors, [](const TensorReport& t) { return t.measured && t.squared_error > 0; }));
-  EXPECT_EQ(read_text(dir / "m.gguf"), read_text(dir / "sub/n.gguf"));
 }
 
 class GgufRefusal : public ::testing::Test {

@@ -3,8 +3,6 @@
 
 namespace nvfp4::gguf::drop_test {
 
-namespace fs = std::filesystem;
-
 /// Two layers in NVFP4, in folder "a".
 void write_quantized(const TempDir& dir) {
   write_llama(dir / "source");

@@ -1,3 +1,4 @@
+#include "checkpoint/case_table.h"
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/gguf/gguf_models.h"
 
@@ -46,92 +47,78 @@ ForeignFile dense_file(const std::string& architecture) {
   return file;
 }
 
-ForeignFile with_experts(const std::string& architecture) {
-  ForeignFile file = dense_file(architecture);
-  file.keys["expert_count"] = new_u32(4);
-  file.keys["expert_used_count"] = new_u32(2);
+/// The model of a row: "experts", "biases" of queries, keys and values, DeepSeek's "latent"
+/// attention.
+ForeignFile file_of(const table::Row& row) {
+  const table::Words model = table::split(row.column(0), ' ');
+  ForeignFile file = dense_file(model[1]);
+  const auto add_bias = [&](const std::string& layer, const std::string& module) {
+    file.add("blk." + layer + "." + module + ".bias", {64});
+  };
+  if (model[0] == "experts" || model[0] == "latent") {
+    file.keys["expert_count"] = new_u32(4);
+    file.keys["expert_used_count"] = new_u32(2);
+  }
+  if (model[0] == "biases")
+    for (const char* module : {"attn_q", "attn_k", "attn_v"})
+      for (const char* layer : {"0", "1"}) add_bias(layer, module);
+  if (model[0] == "latent") {  // in the form with attn_kv_b
+    file.tensors.resize(1);
+    for (const auto& [key, value] : {std::pair{"attention.kv_lora_rank", 32},
+                                     {"attention.key_length", 24},
+                                     {"attention.value_length", 16},
+                                     {"rope.dimension_count", 8},
+                                     {"expert_feed_forward_length", 48}})
+      file.keys[key] = new_u32(static_cast<std::uint64_t>(value));
+  }
+  for (const std::string& change : table::split(row.column(1), ';')) {
+    const table::Words w = table::split(change, ' ');
+    if (w.empty()) continue;
+    if (w[0] == "rm") file.keys.erase(w[1]);
+    if (w[0] == "bias0" || w[0] == "bias") add_bias("0", w[1]);
+    if (w[0] == "bias") add_bias("1", w[1]);
+    if (w.size() < 3) continue;
+    NewValue& value = file.keys[w[0]];
+    if (w[1] == "u32") value = new_u32(std::stoull(w[2]));
+    if (w[1] == "f32") value = new_f32(std::stod(w[2]));
+    if (w[1] == "bool") value = new_bool(w[2] == "1");
+    if (w[1] == "text") value = new_text(w[2]);
+    if (w[1] == "i32s") value = new_i32s({std::stoi(w[2]), std::stoi(w[3])});
+    if (w[1] == "u64") value = {.type = ValueType::u64, .value = std::uint64_t{std::stoull(w[2])}};
+  }
   return file;
 }
 
-/// DeepSeek's attention, in the form with attn_kv_b.
-ForeignFile latent_file() {
-  ForeignFile file = with_experts("deepseek2");
-  file.tensors.resize(1);
-  for (const auto& [key, value] : {std::pair{"attention.kv_lora_rank", 32},
-                                   {"attention.key_length", 24},
-                                   {"attention.value_length", 16},
-                                   {"rope.dimension_count", 8},
-                                   {"expert_feed_forward_length", 48}})
-    file.keys[key] = new_u32(static_cast<std::uint64_t>(value));
-  return file;
-}
-
-class GgufForeign : public ::testing::Test {
+class GgufForeign : public FolderTest {
  protected:
   Json config_of(const ForeignFile& file, const std::vector<float>& rope_freqs = {}) {
-    file.write(dir_ / "m.gguf", rope_freqs);
-    std::filesystem::remove_all(dir_ / "out");
-    convert(dir_ / "m.gguf", dir_ / "out", "bf16");
-    return Json::parse(read_text(dir_ / "out" / "config.json"));
+    file.write(dir / "m.gguf", rope_freqs);
+    fs::remove_all(dir / "out");
+    convert(dir / "m.gguf", dir / "out", "bf16");
+    return Json::parse(read_text(dir / "out" / "config.json"));
   }
   void refused(const ForeignFile& file, std::initializer_list<std::string_view> parts,
                const std::vector<float>& rope_freqs = {}) {
-    file.write(dir_ / "m.gguf", rope_freqs);
-    std::filesystem::remove_all(dir_ / "out");
-    expect_error<UnsupportedError>([&] { convert(dir_ / "m.gguf", dir_ / "out", "bf16"); }, parts);
-    EXPECT_FALSE(std::filesystem::exists(dir_ / "out"));
+    file.write(dir / "m.gguf", rope_freqs);
+    fs::remove_all(dir / "out");
+    expect_error<UnsupportedError>([&] { convert(dir / "m.gguf", dir / "out", "bf16"); }, parts);
+    EXPECT_FALSE(fs::exists(dir / "out"));
   }
-  TempDir dir_;
 };
 
-TEST_F(GgufForeign, AbsentKeysGetLlamaCppDefaults) {
-  const Json config = config_of(dense_file("qwen3"));
-  EXPECT_EQ(config["num_key_value_heads"], 4);
-  EXPECT_EQ(config["head_dim"], 16);
-  EXPECT_EQ(config["rope_theta"], 10000.0);
-  EXPECT_EQ(config["vocab_size"], 96);
-  EXPECT_EQ(config["rms_norm_eps"].dump(), "1e-05");
-}
-
-TEST_F(GgufForeign, ExpertWeightsAreNormalizedAsInLlamaCpp) {
-  EXPECT_EQ(config_of(with_experts("qwen3moe"))["norm_topk_prob"], true);
-  EXPECT_EQ(config_of(with_experts("qwen2moe"))["norm_topk_prob"], false);
-  ForeignFile file = with_experts("qwen3moe");
-  file.keys["expert_weights_norm"] = new_bool(false);
-  refused(file, {"m.gguf", "'qwen3moe.expert_weights_norm' = false, must be true in qwen3_moe"});
-  file = with_experts("qwen2moe");
-  file.keys["expert_weights_scale"] = new_f32(2.5);
-  refused(file, {"'qwen2moe.expert_weights_scale' = 2.5, must be 1.0 or 0.0"});
-  file = with_experts("llama");
-  file.keys["expert_gating_func"] = new_u32(2);
-  refused(file, {"'llama.expert_gating_func' = 2, must be 1 in mixtral models"});
-}
-
-TEST_F(GgufForeign, RotaryScalingIsKept) {
-  ForeignFile file = dense_file("qwen2");
-  for (const char* layer : {"blk.0.", "blk.1."})
-    for (const char* module : {"attn_q", "attn_k", "attn_v"})
-      file.add(std::string(layer) + module + ".bias", {64});
-  file.keys["rope.scaling.type"] = new_text("linear");
-  file.keys["rope.scaling.factor"] = new_f32(4);
-  EXPECT_EQ(config_of(file)["rope_scaling"], Json({{"rope_type", "linear"}, {"factor", 4.0}}));
-  file.keys["rope.scaling.type"] = new_text("yarn");
-  file.keys["rope.scaling.original_context_length"] = new_u32(1024);
-  file.keys["rope.scaling.yarn_attn_factor"] = new_f32(1.25);
-  file.keys["rope.scaling.yarn_beta_fast"] = new_f32(24);
-  file.keys["rope.scaling.yarn_ext_factor"] = new_f32(1);
-  EXPECT_EQ(config_of(file)["rope_scaling"], Json({{"rope_type", "yarn"},
-                                                   {"factor", 4.0},
-                                                   {"original_max_position_embeddings", 1024},
-                                                   {"attention_factor", 1.25},
-                                                   {"beta_fast", 24.0}}));
-  file.keys["rope.scaling.yarn_ext_factor"] = new_f32(0.5);
-  refused(file, {"'qwen2.rope.scaling.yarn_ext_factor' = 0.5, must be 1.0 or -1.0"});
-  file.keys.erase("rope.scaling.yarn_ext_factor");
-  file.keys["rope.scaling.type"] = new_text("longrope");
-  refused(file, {"'qwen2.rope.scaling.yarn_attn_factor' = 1.25"});
-  file.keys.erase("rope.scaling.yarn_attn_factor");
-  refused(file, {"'qwen2.rope.scaling.type' = \"longrope\", must be none, linear or yarn"});
+TEST_F(GgufForeign, KeysBecomeTheConfiguration) {
+  for (const table::Row& row : table::rows_of("gguf_foreign.txt")) {
+    SCOPED_TRACE(row.name);
+    const ForeignFile file = file_of(row);
+    const std::string outcome = row.column(2);
+    if (!outcome.starts_with('{')) {
+      for (const std::string& text : table::Expected(outcome).texts) refused(file, {text});
+      continue;
+    }
+    const Json config = config_of(file), expected = Json::parse(outcome);
+    for (const auto& [key, value] : expected.items())
+      EXPECT_EQ(config.at(Json::json_pointer("/" + key)).dump(), value.dump()) << key;
+  }
 }
 
 /// The factors of head_dim 128, theta 500000, factor 8 and an original length of 8192.
@@ -159,95 +146,15 @@ TEST_F(GgufForeign, RopeFreqsBecomeLlama3Scaling) {
   refused(file, {"'rope_freqs.weight': 2 factors"}, {1, 8});
 }
 
-TEST_F(GgufForeign, AttentionBiasesAreDeclared) {
-  for (const char* name : {"llama", "qwen3"}) {
-    ForeignFile file = dense_file(name);
-    EXPECT_EQ(config_of(file)["attention_bias"], false);
-    for (const char* module : {"attn_q", "attn_k", "attn_v", "attn_output"})
-      file.add(std::string("blk.0.") + module + ".bias", {64});
-    refused(file, {"biases of attn_q, attn_k, attn_v, attn_output", "in each layer, or none"});
-    for (const char* module : {"attn_q", "attn_k", "attn_v", "attn_output"})
-      file.add(std::string("blk.1.") + module + ".bias", {64});
-    EXPECT_EQ(config_of(file)["attention_bias"], true);
-  }
-  EXPECT_EQ(config_of(with_experts("qwen2moe"))["qkv_bias"], false);
-  refused(dense_file("qwen2"), {"qwen2 models have all of them in each layer;"});
-  ForeignFile file = with_experts("llama");
-  file.add("blk.0.attn_q.bias", {64});
-  refused(file, {"'blk.0.attn_q.bias': mixtral models have no such bias"});
-}
-
-TEST_F(GgufForeign, DeepSeekKeysAreRead) {
-  ForeignFile file = latent_file();
-  file.keys["leading_dense_block_count"] = new_u32(1);
-  file.keys["expert_shared_count"] = new_u32(2);
-  file.keys["expert_weights_scale"] = new_f32(16);
-  Json config = config_of(file);
-  Json expected = {{"model_type", "deepseek_v2"},
-                   {"kv_lora_rank", 32},
-                   {"q_lora_rank", nullptr},
-                   {"qk_nope_head_dim", 16},
-                   {"qk_rope_head_dim", 8},
-                   {"v_head_dim", 16},
-                   {"num_key_value_heads", 4},
-                   {"first_k_dense_replace", 1},
-                   {"n_shared_experts", 2},
-                   {"n_routed_experts", 4},
-                   {"moe_intermediate_size", 48},
-                   {"routed_scaling_factor", 16.0},
-                   {"n_group", 1},
-                   {"topk_group", 1},
-                   {"topk_method", "greedy"},
-                   {"norm_topk_prob", false}};
-  for (const auto& [key, value] : expected.items()) EXPECT_EQ(config[key], value) << key;
-  file.keys["expert_gating_func"] = file.keys["expert_group_used_count"] = new_u32(2);
-  file.keys["expert_group_count"] = new_u32(4);
-  file.keys["expert_weights_norm"] = new_bool(true);
-  file.keys["attention.q_lora_rank"] = new_u32(24);
-  file.keys["rope.scaling.type"] = new_text("yarn");
-  file.keys["rope.scaling.factor"] = new_f32(40);
-  file.keys["rope.scaling.yarn_log_multiplier"] = new_f32(0.1);
-  config = config_of(file);
-  expected = {{"model_type", "deepseek_v3"},
-              {"q_lora_rank", 24},
-              {"n_group", 4},
-              {"topk_group", 2},
-              {"scoring_func", "sigmoid"},
-              {"topk_method", "noaux_tc"},
-              {"norm_topk_prob", true}};
-  for (const auto& [key, value] : expected.items()) EXPECT_EQ(config[key], value) << key;
-  EXPECT_EQ(config["rope_scaling"]["mscale"], 1.0);
-  EXPECT_EQ(config["rope_scaling"]["mscale_all_dim"], 1.0);
-  file.keys["attention.head_count_kv"] = new_u32(1);
-  refused(file, {"'deepseek2.attention.head_count_kv' = 1, must be 4"});
-}
-
-TEST_F(GgufForeign, KeysWithoutPlaceAreNamed) {
-  ForeignFile file = dense_file("llama");
-  file.keys["attention.scale"] = new_f32(0.25);
-  refused(file, {"'llama.attention.scale' = 0.25: config.json of llama models has no place for it",
-                 "take the original model instead"});
-  file = dense_file("llama");
-  file.keys["rope.dimension_count"] = new_u32(8);
-  refused(file, {"'llama.rope.dimension_count' = 8, must be 16"});
-  file = dense_file("llama");
-  file.keys["feed_forward_length"] = new_i32s({128, 64});
-  refused(file, {"'llama.feed_forward_length' = \"an array\", must be a number"});
-  file.keys["feed_forward_length"] = {.type = ValueType::u64, .value = std::uint64_t{1} << 63};
-  refused(file, {"'llama.feed_forward_length' = 9223372036854775808, must be a number of 32 bits"});
-  file.keys.erase("feed_forward_length");
-  refused(file, {"has no key 'llama.feed_forward_length'"});
-}
-
 /// From one GGUF file to another the keys themselves are copied.
 TEST_F(GgufForeign, KeysWithoutPlaceStayInGguf) {
   ForeignFile file = dense_file("llama");
   file.keys["attention.scale"] = new_f32(0.25);
-  file.write(dir_ / "m.gguf");
-  QuantizeCheckpointOptions options = quantize_options(dir_ / "m.gguf", dir_ / "n.gguf");
+  file.write(dir / "m.gguf");
+  QuantizeCheckpointOptions options = quantize_options(dir / "m.gguf", dir / "n.gguf");
   options.format = "gguf";
   quantize_checkpoint(options);
-  EXPECT_NE(File::open(dir_ / "n.gguf").header().find("llama.attention.scale"), nullptr);
+  EXPECT_NE(File::open(dir / "n.gguf").header().find("llama.attention.scale"), nullptr);
 }
 
 TEST(GgufOfAnotherProgram, BecomesTheModelAgain) {

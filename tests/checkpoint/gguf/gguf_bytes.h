@@ -1,11 +1,7 @@
 #pragma once
 
-#include <cstring>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "checkpoint/gguf/header.h"
+#include "testing.h"
 
 /// GGUF files byte by byte, right or wrong.
 namespace nvfp4::gguf {

@@ -1,12 +1,9 @@
 #pragma once
 
-#include <algorithm>
-#include <string>
-#include <vector>
-
 #include "checkpoint/base/json.h"
 #include "checkpoint/gguf/file.h"
-#include "checkpoint/tiny_model.h"
+#include "checkpoint/models.h"
+#include "testing.h"
 
 /// Small models whose config.json says what a GGUF file needs.
 namespace nvfp4::gguf {

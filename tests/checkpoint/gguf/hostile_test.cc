@@ -7,8 +7,6 @@
 
 namespace nvfp4::gguf::hostile_test {
 
-namespace fs = std::filesystem;
-
 std::string nested(int depth) {
   std::string open, close;
   for (int i = 0; i < depth; ++i) {

@@ -5,8 +5,6 @@
 /// unchanged.
 namespace nvfp4::gguf::kept_test {
 
-namespace fs = std::filesystem;
-
 QuantizeReport quantize(const fs::path& input, const fs::path& output) {
   QuantizeCheckpointOptions options;
   options.input = input;

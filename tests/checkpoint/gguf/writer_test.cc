@@ -4,8 +4,6 @@
 
 namespace nvfp4::gguf::writer_test {
 
-namespace fs = std::filesystem;
-
 std::vector<std::byte> bytes(std::size_t n, int value) {
   return std::vector<std::byte>(n, static_cast<std::byte>(value));
 }
