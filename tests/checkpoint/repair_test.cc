@@ -1,5 +1,4 @@
 #include "checkpoint/checkpoints.h"
-#include "checkpoint/faults.h"
 
 namespace nvfp4::repair_test {
 
@@ -229,41 +228,6 @@ TEST_P(Repair, LeftoverScalesGoLostCodesAreRefused) {
   expect_error<UnsupportedError>([&] { repair_checkpoint(options); }, {"no NVFP4 weight"});
 }
 
-/// Every kind of fault that `nvfp4 repair` is the fix of, by itself.
-class RepairOfAFault : public testing::TestWithParam<std::string> {};
-
-TEST_P(RepairOfAFault, IsCheckedByVerifyAndCompare) {
-  const TempDir dir;
-  faults::Bed bed{dir / "source", dir / "bad", {}};
-  write_tiny_llama(bed.source);
-  quantize_checkpoint(quantize_options(bed.source, bed.output));
-  bed.options.path = bed.output;
-  faults::plants().at(GetParam())(bed);
-  quantize_checkpoint(quantize_options(bed.source, dir / "good"));  // the plant may have changed it
-
-  const std::vector<Finding> found = verify_checkpoint(bed.options).findings;
-  EXPECT_GT(std::ranges::count(found, GetParam(), &Finding::code), 0);
-
-  auto options = repair_options(bed.output, dir / "out", bed.options.source);
-  if (GetParam().starts_with("fused-globals"))
-    options.source = bed.source;        // else it keeps what it finds
-  if (GetParam().ends_with("-config"))  // as the fix says
-    fs::copy_file(bed.source / "config.json", bed.output / "config.json",
-                  fs::copy_options::overwrite_existing);
-  options.scales_swizzled = GetParam() == "scales-look-swizzled";
-  EXPECT_FALSE(repair_checkpoint(options).after.broken());
-
-  auto verify = verify_options(dir / "out", bed.source);
-  for (const Finding& f : verify_checkpoint(verify).findings)
-    EXPECT_EQ(f.severity, Severity::note) << f.code << ": " << f.text;
-  const CompareReport good = compare_checkpoints(bed.source, dir / "good");
-  const CompareReport out = compare_checkpoints(bed.source, dir / "out");
-  EXPECT_LE(out.relative_error, 1.02 * good.relative_error) << "as near to the source as before";
-  EXPECT_GT(out.relative_error, 0);
-  EXPECT_TRUE(out.only_in_a.empty() && out.only_in_b.empty() && out.shape_mismatch.empty());
-  EXPECT_EQ(out.tensors.size(), good.tensors.size());
-}
-
 TEST(Repair, AnUnreadableHfQuantConfigIsWrittenAnew) {
   const TempDir dir;
   write_tiny_llama(dir / "source");
@@ -274,21 +238,5 @@ TEST(Repair, AnUnreadableHfQuantConfigIsWrittenAnew) {
   repair_checkpoint(options);
   EXPECT_EQ(read_text(dir / "out" / "hf_quant_config.json"), good);
 }
-
-std::vector<std::string> codes_that_repair_fixes() {
-  std::vector<std::string> codes;
-  for (const FindingKind& kind : finding_kinds())
-    if ((kind.fix.starts_with("nvfp4 repair ") || kind.fix.ends_with(", then nvfp4 repair")) &&
-        !kind.code.starts_with("gguf-"))
-      codes.emplace_back(kind.code);
-  return codes;
-}
-
-INSTANTIATE_TEST_SUITE_P(Every, RepairOfAFault, testing::ValuesIn(codes_that_repair_fixes()),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
 
 }  // namespace nvfp4::repair_test
