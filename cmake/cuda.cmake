@@ -1,5 +1,6 @@
 # Finds the CUDA toolkit and says how .cu files are compiled.
 set(NVFP4_WITH_CUDA OFF)
+set(NVFP4_WITH_OMMA OFF)  # the FP4 instruction of compute capability 12.x
 if(NVFP4_CUDA_ARCHITECTURES STREQUAL "all")  # a family serves all of its major version from it on
   set(NVFP4_CUDA_ARCHITECTURES "80;86;89;90a;100f;110f;120f")
 elseif(NVFP4_CUDA_ARCHITECTURES STREQUAL "native")
@@ -37,6 +38,9 @@ if(NOT NVFP4_CUDA STREQUAL "OFF")
     else()
       find_package(CUDAToolkit REQUIRED)
       set(NVFP4_WITH_CUDA ON)
+      if(NVFP4_CUDA_ARCHITECTURES MATCHES "12[01][af]")
+        set(NVFP4_WITH_OMMA ON)
+      endif()
       # CMake 3.25 does not know how to ask nvcc for C++20.
       set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
       set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")

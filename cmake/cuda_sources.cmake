@@ -27,18 +27,15 @@ macro(nvfp4_gemm_library name folder)
   endif()
 endmacro()
 # gemm/sm90 has instructions that exist on that architecture only, whatever else the build is for;
-# gemm/sm80 has those that all have since; gemm/sm120 those of one family, where the build is for it,
-# and their twins for sm_90a.
+# gemm/sm80 has those that all have since; gemm/sm120 those of one family, where the build is for it.
 file(GLOB gemm_folders CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backends/cuda/gemm/sm*)
 foreach(folder IN LISTS gemm_folders)
   cmake_path(GET folder FILENAME architecture)
   string(REPLACE "sm" "" number ${architecture})
   set(definitions NVFP4_WITH_CUDA)
   if(architecture STREQUAL sm120)
-    nvfp4_gemm_library(twin ${folder}/twin 90a)
-    list(APPEND definitions NVFP4_WITH_OMMA_TWIN)
     set(number 120f)
-    if(NVFP4_CUDA_ARCHITECTURES MATCHES "12[01][af]")
+    if(NVFP4_WITH_OMMA)
       list(APPEND definitions NVFP4_WITH_OMMA)
     else()
       message(STATUS "FP4 kernels of compute capability 12.x: not built, NVFP4_CUDA_ARCHITECTURES names no 120f")

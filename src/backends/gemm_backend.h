@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "backends/fp4_instruction.h"
 #include "backends/moe_job.h"
 #include "backends/packed_storage.h"
 #include "nvfp4/gemm.h"
@@ -78,9 +77,6 @@ struct GemmBackend {
   /// Returns the order of summation: the end of to_string(plan).
   std::string (*describe)(const GemmPlan::Impl& plan) = nullptr;
   void (*run)(const GemmCall& call) = nullptr;
-  /// Returns the device's instruction for NVFP4 by NVFP4, for the selftest, or null. Null: there is
-  /// none.
-  const Fp4Instruction* (*fp4_instruction)(Device device) = nullptr;
 
   // Mixture of experts, see moe_job.h.
   void (*dispatch)(const DispatchJob& job) = nullptr;

@@ -5,10 +5,9 @@
 #include <bit>
 #include <cmath>
 
-#include "backends/cuda/gemm/omma_arithmetic.h"
-#include "backends/cuda/gemm/omma_fragments.h"
-#include "backends/gemm_backend.h"
 #include "selftest/inputs.h"
+#include "selftest/omma_arithmetic.h"
+#include "selftest/omma_fragments.h"
 #include "selftest/run.h"
 
 namespace nvfp4::selftest {
@@ -266,21 +265,13 @@ std::vector<std::string> observed_fp4(const MultiplyFp4& multiply) {
 }
 
 void check_fp4_instruction(Run& run, const Subject& subject) {
-  static constexpr Fp4Instruction kHost{
-      .name = "mma.m16n8k64 in software",
-      .in_software = true,
-      .multiply = [](std::span<Fp4Case> cases, int a, int b, Device) {
-        multiply_fp4_on_host(cases, a, b);
-      }};
-  const Fp4Instruction* instruction = &kHost;
-  if (subject.device.type == DeviceType::cuda) {
-    const GemmBackend& backend = gemm_backend(subject.device);
-    instruction =
-        backend.fp4_instruction == nullptr ? nullptr : backend.fp4_instruction(subject.device);
-    if (instruction == nullptr) return;
-  }
+  const bool on_gpu = subject.device.type == DeviceType::cuda;
+  if (on_gpu && !has_fp4_instruction(subject.device)) return;
   const MultiplyFp4 multiply = [&](std::span<Fp4Case> cases, int a_thread, int b_thread) {
-    instruction->multiply(cases, a_thread, b_thread, subject.device);
+    if (on_gpu)
+      multiply_fp4(subject.device, cases, a_thread, b_thread);
+    else
+      multiply_fp4_on_host(cases, a_thread, b_thread);
   };
   const auto compare = [&](std::string_view part, std::vector<Fp4Case> got) {
     std::vector<Fp4Case> expected = got;
@@ -297,13 +288,15 @@ void check_fp4_instruction(Run& run, const Subject& subject) {
   };
   compare("exact", exact_fp4_cases(64));
   // The order of summation of real hardware is unknown here; a software instruction must match it.
-  if (instruction->in_software) compare("sums", random_fp4_cases(64));
+  if (!on_gpu) compare("sums", random_fp4_cases(64));
+  const std::string name =
+      fmt::format("{}, mma.m16n8k64{}", subject.name, on_gpu ? "" : " in software");
   std::vector<std::string>& found = run.report().fp4_instruction;
   try {
     for (const std::string& sentence : observed_fp4(multiply))
-      found.push_back(fmt::format("{}, {}: {}", subject.name, instruction->name, sentence));
+      found.push_back(fmt::format("{}: {}", name, sentence));
   } catch (const std::exception& e) {
-    found.push_back(fmt::format("{}, {}: {}", subject.name, instruction->name, e.what()));
+    found.push_back(fmt::format("{}: {}", name, e.what()));
   }
 }
 

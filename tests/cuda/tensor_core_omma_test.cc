@@ -1,19 +1,42 @@
 // Products of NVFP4 by NVFP4 as Blackwell's tensor cores make them, through the library: on a
 // Hopper GPU, with the twin of the instruction. Skipped without one. The kernels' bits:
 // tests/sm120.
+#include "backends/cuda/gemm/sm120/launch.h"
+#include "sm120/twin/twin.h"
 #include "tensor_core_cases.h"
 
+namespace nvfp4::cuda {
+extern const Architecture kSm120;
+}
+
 namespace nvfp4::test::tensor_core_omma_test {
+
+/// Returns the architecture sm120 for a Hopper GPU, with the twin of its instruction.
+const cuda::Architecture& twin_architecture() {
+  static const cuda::Architecture twin = [] {
+    cuda::Architecture a = cuda::kSm120;
+    a.name = "sm120-twin";
+    a.supports = [](const cuda::Capability& gpu) { return gpu.major == 9; };
+    a.launch = [](const cuda::KernelPlan& plan, const cuda::FragmentGemmJob& job,
+                  std::span<std::byte> workspace) {
+      namespace sm120 = cuda::sm120;
+      sm120::launch_by(plan.problem.swiglu ? sm120::twin_gemm_swiglu : sm120::twin_gemm, plan, job,
+                       workspace);
+    };
+    return a;
+  }();
+  return twin;
+}
 
 class CudaOmma : public CudaGemm {
  protected:
   void SetUp() override {
+    cuda::set_last_architecture(&twin_architecture());
     setenv(kVariable, "sm120-twin", 1);
     CudaGemm::SetUp();
-    if (!IsSkipped() && tested_architecture().launch == nullptr)
-      GTEST_SKIP() << "this build has no twins";
   }
   void TearDown() override {
+    cuda::set_last_architecture(nullptr);
     if (before_.empty())
       unsetenv(kVariable);
     else

@@ -2,11 +2,11 @@
 // kernels that a Blackwell GPU runs, without one.
 #include <gtest/gtest.h>
 
-#include "backends/cuda/gemm/sm120/fp4_case.cuh"
 #include "backends/cuda/gemm/sm120/omma.cuh"
 #include "backends/cuda/gemm/sm120/omma_kernel.cuh"
-#include "backends/cuda/gemm/sm120/omma_twin.cuh"
+#include "selftest/fp4_case.cuh"
 #include "sm120/case_list.h"
+#include "sm120/omma_twin.cuh"
 #include "sm120/quantized.h"
 
 namespace nvfp4::cuda::sm120 {
@@ -86,19 +86,19 @@ TEST(EmulatedSm120DepthsSlow, EveryTileHasTheSumsOfTheInstruction) {
 
 template <class Product, int kA, int kB>
 void multiply_on_lanes(const void* c) {
-  multiply_case<Product, kA, kB>(*static_cast<Fp4Case*>(const_cast<void*>(c)),
-                                 static_cast<int>(threadIdx.x));
+  selftest::multiply_case<Product, kA, kB>(*static_cast<selftest::Fp4Case*>(const_cast<void*>(c)),
+                                           static_cast<int>(threadIdx.x));
 }
 template <int kA, int kB>
 void expect_same_instruction(std::mt19937& random) {
-  Fp4Case c{};
+  selftest::Fp4Case c{};
   for (int lane = 0; lane < 32; ++lane) {
     for (std::uint32_t& r : c.a[lane]) r = random();
     for (std::uint32_t& r : c.b[lane]) r = random();
     c.a_scales[lane] = random() & 0x77777777;
     c.b_scales[lane] = random() & 0x77777777;
   }
-  Fp4Case of_twin = c;
+  selftest::Fp4Case of_twin = c;
   emulated::launch(1, 32, false, multiply_on_lanes<Omma, kA, kB>, &c);
   emulated::launch(1, 32, false, multiply_on_lanes<OmmaTwin, kA, kB>, &of_twin);
   EXPECT_EQ(std::memcmp(c.d, of_twin.d, sizeof c.d), 0) << kA << " " << kB;

@@ -42,50 +42,50 @@ TEST(GemmPlanSm120, TakesOnlyFp4OnItsGpus) {
               HasSubstr("sm120_routed_m1n64k128, 512 blocks"));
 }
 
-/// The twin is nobody's choice but of who names it.
-TEST(GemmPlanSm120, TheTwinIsTakenByNameAlone) {
-  const Architecture& twin = architecture_of("sm120-twin_mma_m128n128k64");
-  const Architecture* const named[] = {&twin};
-  EXPECT_EQ(plan_kernels(problem(4096, 7168, 100), kH200, false, named).architecture->name,
-            "sm120-twin");
-  try {
-    plan_kernels({.n = 4096, .k = 7168, .m = 100}, kH200, false, named);
-    FAIL();
-  } catch (const UnsupportedError& e) {
-    EXPECT_THAT(e.what(), HasSubstr("the kernels of sm120-twin are for NVFP4 by NVFP4 (W4A4)"));
-  }
-  EXPECT_THROW(find_architecture(kRtx5090, named), UnsupportedError);
-  EXPECT_THAT(kernel_names(kH200, architectures()), Not(Contains(HasSubstr("twin"))));
-  EXPECT_THAT(kernel_names(kRtx5090, architectures()), Contains("sm120_mma_m128n128k64"));
-}
-
 TEST(GemmPlanSm120, EveryKernelHasANameThatFindsIt) {
-  for (const std::string_view prefix : {"sm120", "sm120-twin"})
-    for (const Architecture* a : architectures()) {
-      if (a->name != prefix) continue;
-      for (const KernelConfig& t : kernel_configs(a->kernels)) {
-        const std::string name = kernel_name(t, *a);
-        EXPECT_EQ(kernel_config(name), t) << name;
-        EXPECT_EQ(&architecture_of(name), a) << name;
-      }
-    }
+  const Architecture& sm120 = architecture_of("sm120_mma_m128n128k64");
+  for (const KernelConfig& t : kernel_configs(sm120.kernels)) {
+    const std::string name = kernel_name(t, sm120);
+    EXPECT_EQ(kernel_config(name), t) << name;
+    EXPECT_EQ(&architecture_of(name), &sm120) << name;
+  }
 }
 
 /// The kernels are those of CudaOmma.EveryKernelIsRight: for NVFP4 by NVFP4, not for BF16 by NVFP4.
-TEST(GemmPlanSm120, EveryTwinKernelIsPlannedByName) {
-  const Architecture& twin = architecture_of("sm120-twin_mma_m128n128k64");
-  const Architecture* const named[] = {&twin};
+TEST(GemmPlanSm120, EveryKernelIsPlannedByName) {
+  const Architecture& sm120 = architecture_of("sm120_mma_m128n128k64");
+  const Architecture* const named[] = {&sm120};
+  EXPECT_THROW(plan_kernels({.n = 4096, .k = 7168, .m = 100}, kRtx5090, false, named),
+               UnsupportedError);
+  EXPECT_THROW(find_architecture(kH200, named), UnsupportedError);
   int planned = 0;
-  for (const KernelConfig& t : kernel_configs(twin.kernels)) {
-    EXPECT_NE(twin.why_impossible({.k = 64}, t), "");
-    if (!twin.why_impossible({.k = 64, .quantized_x = true}, t).empty()) continue;
+  for (const KernelConfig& t : kernel_configs(sm120.kernels)) {
+    EXPECT_NE(sm120.why_impossible({.k = 64}, t), "");
+    if (!sm120.why_impossible({.k = 64, .quantized_x = true}, t).empty()) continue;
     ++planned;
     for (const auto& [n, k] : {std::pair{72, 64}, {13, 128}, {200, 704}})
       for (const std::int64_t m : {1, 17, 130})
-        EXPECT_EQ(plan_kernels(problem(n, k, m), kH200, t, named).parts[0].kernel, t)
-            << kernel_name(t, twin);
+        EXPECT_EQ(plan_kernels(problem(n, k, m), kRtx5090, t, named).parts[0].kernel, t)
+            << kernel_name(t, sm120);
   }
   EXPECT_GT(planned, 6);
+}
+
+/// Tests follow the list with an architecture of their own, found by its name.
+TEST(GemmPlanSm120, AnArchitectureOfATestIsTakenByName) {
+  Architecture twin = architecture_of("sm120_mma_m128n128k64");
+  twin.name = "sm120-twin";
+  twin.supports = [](const Capability& gpu) { return gpu.major == 9; };
+  set_last_architecture(&twin);
+  const auto taken = [](std::string_view name) {
+    return plan_kernels(problem(4096, 7168, 100), kH200, false, architectures_named(name))
+        .architecture->name;
+  };
+  EXPECT_EQ(taken("sm120-twin"), "sm120-twin");
+  EXPECT_EQ(&architecture_of("sm120-twin_mma_m128n128k64"), &twin);
+  EXPECT_EQ(taken(""), "sm90");
+  set_last_architecture(nullptr);
+  EXPECT_THROW(architectures_named("sm120-twin"), ValueError);
 }
 
 TEST(GemmPlanSm120, ChoosesAKernelThatCanDoTheProblem) {
@@ -163,7 +163,7 @@ TEST(GemmPlanSm120, EitherArchitectureCanBeForced) {
     FAIL();
   } catch (const ValueError& e) {
     EXPECT_THAT(e.what(), HasSubstr("NVFP4_GEMM_ARCHITECTURE = \"sm121\" names no architecture: "
-                                    "sm90, sm100, sm120, sm80, sm120-twin"));
+                                    "sm90, sm100, sm120, sm80"));
   }
 }
 

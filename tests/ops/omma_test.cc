@@ -1,6 +1,6 @@
 // The operands and the arithmetic of mma.sync.m16n8k64 on FP4, without a GPU.
-#include "backends/cuda/gemm/omma_arithmetic.h"
-#include "backends/cuda/gemm/omma_fragments.h"
+#include "selftest/omma_arithmetic.h"
+#include "selftest/omma_fragments.h"
 #include "testing.h"
 
 namespace nvfp4::cuda::omma::omma_test {

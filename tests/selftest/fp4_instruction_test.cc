@@ -2,8 +2,8 @@
 // ways.
 #include "selftest/fp4_instruction.h"
 
-#include "backends/cuda/gemm/omma_arithmetic.h"
-#include "backends/cuda/gemm/omma_fragments.h"
+#include "selftest/omma_arithmetic.h"
+#include "selftest/omma_fragments.h"
 #include "testing.h"
 
 namespace nvfp4::selftest::fp4_instruction_test {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "backends/cuda/gemm/sm120/omma_kernel.cuh"
-#include "backends/cuda/gemm/sm120/omma_twin.cuh"
 #include "sm120/case_list.h"
+#include "sm120/omma_twin.cuh"
 #include "sm120/quantized.h"
 
 namespace nvfp4::cuda::sm120 {

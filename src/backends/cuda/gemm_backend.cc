@@ -9,7 +9,6 @@
 #include <mutex>
 
 #include "backends/cuda/gemm/plan.h"
-#include "backends/cuda/gemm/sm120/launch.h"
 #include "backends/cuda/gemm/tune.h"
 #include "backends/cuda/launchers.h"
 #include "backends/cuda/runtime.h"
@@ -197,10 +196,6 @@ void run(const GemmCall& call) {
   chosen.architecture->launch(chosen, job, call.workspace);
 }
 
-const Fp4Instruction* fp4_instruction(Device device) {
-  return sm120::fp4_instruction(compute_major(device));
-}
-
 }  // namespace
 
 const GemmBackend& gpu_gemm_backend(Device device) {
@@ -216,7 +211,6 @@ const GemmBackend& gpu_gemm_backend(Device device) {
                                         .tune = tune,
                                         .describe = describe,
                                         .run = run,
-                                        .fp4_instruction = fp4_instruction,
                                         .dispatch = dispatch,
                                         .gather_rows = gather_rows,
                                         .combine_rows = combine_rows,

@@ -56,11 +56,12 @@ struct Architecture {
   std::int64_t (*staging_bytes)(const KernelProblem& problem) = nullptr;
   /// True if the kernels multiply a quantized x (W4A4); otherwise x is dequantized first.
   bool reads_quantized_x = false;
-  /// True if the architecture is used only where it is the only candidate.
-  bool only_by_name = false;
 };
 
 /// Returns every architecture. The order is the order of preference.
 std::span<const Architecture* const> architectures();
+/// Sets an architecture that follows the others; null removes it. For tests, before any plan is
+/// made.
+void set_last_architecture(const Architecture* architecture);
 
 }  // namespace nvfp4::cuda

@@ -99,7 +99,6 @@ const Architecture& find_architecture(const Capability& capability,
                                       std::span<const Architecture* const> among) {
   std::string names;
   for (const Architecture* a : among) {
-    if (a->only_by_name && among.size() > 1) continue;
     if (a->supports(capability)) return *a;
     names += names.empty() ? "" : ", ";
     names += a->name;
@@ -115,7 +114,7 @@ const Architecture& find_architecture(const KernelProblem& problem, const Capabi
   const Architecture* best = nullptr;
   double least = 0;
   for (const Architecture* a : among) {
-    if ((a->only_by_name && among.size() > 1) || !a->supports(capability)) continue;
+    if (!a->supports(capability)) continue;
     const std::string why = a->why_none == nullptr ? "" : a->why_none(problem);
     if (!why.empty()) {
       reason = fmt::format("gemm: the kernels of {} {}", a->name, why);
@@ -191,7 +190,7 @@ std::vector<std::string> kernel_names(const Capability& capability,
                                       std::span<const Architecture* const> among) {
   std::vector<std::string> names;
   for (const Architecture* a : among)
-    if (a->supports(capability) && !a->only_by_name)
+    if (a->supports(capability))
       for (const KernelConfig& kernel : kernel_configs(a->kernels))
         names.push_back(kernel_name(kernel, *a));
   return names;

@@ -1,5 +1,5 @@
 #pragma once
-#include "backends/cuda/gemm/omma_arithmetic.h"
+#include "selftest/omma_arithmetic.h"
 #include "simt.h"
 namespace nvfp4::cuda::ptx {
 /// Lane 4g + q: register r of A row g + 8 (r & 1), columns 8q + 32 (r >> 1) to + 7; of B column g,

@@ -1,5 +1,6 @@
 #include "backends/cuda/gemm/sm120/dispatch.cuh"
-#include "backends/cuda/gemm/sm120/omma_twin.cuh"
+#include "sm120/omma_twin.cuh"
+#include "sm120/twin/twin.h"
 
 namespace nvfp4::cuda::sm120 {
 

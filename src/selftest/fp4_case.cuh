@@ -1,8 +1,8 @@
 #pragma once
 
-#include "backends/fp4_instruction.h"
+#include "selftest/fp4_case.h"
 
-namespace nvfp4::cuda::sm120 {
+namespace nvfp4::selftest {
 
 /// Multiplies the registers of a lane. kA and kB are the thread ids of the scales.
 template <class Product, int kA, int kB>
@@ -11,4 +11,4 @@ __device__ __forceinline__ void multiply_case(Fp4Case& c, int lane) {
                                      c.a_scales[lane], c.b_scales[lane]);
 }
 
-}  // namespace nvfp4::cuda::sm120
+}  // namespace nvfp4::selftest

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "backends/cuda/gemm/omma_arithmetic.h"
-#include "backends/cuda/gemm/omma_fragments.h"
+#include "selftest/omma_arithmetic.h"
+#include "selftest/omma_fragments.h"
 
 /// The instruction in software, for GPUs without it. Operands are in the same registers of the same
 /// lanes; the arithmetic is that of omma_arithmetic.h.
