@@ -72,7 +72,7 @@ TEST(GemmPlanSm120, EveryKernelIsPlannedByName) {
 }
 
 /// Tests follow the list with an architecture of their own, found by its name.
-TEST(GemmPlanSm120, AnArchitectureOfATestIsTakenByName) {
+TEST(GemmPlanSm120, ArchitectureOfATestIsFoundByName) {
   Architecture twin = architecture_of("sm120_mma_m128n128k64");
   twin.name = "sm120-twin";
   twin.supports = [](const Capability& gpu) { return gpu.major == 9; };
