@@ -55,21 +55,6 @@ TEST_F(Cli, ErrorsHaveOneCodeWhateverTheTextQuotes) {
   }
 }
 
-TEST_F(Cli, WrongValuesHaveTheCodesOfTheLibrary) {
-  const auto code = [&](const Words& words) {
-    const Result r = run(words);
-    EXPECT_EQ(r.status, 2);
-    return r.err;
-  };
-  EXPECT_EQ(run({"sample", "m"}).status, 0);
-  EXPECT_TRUE(has(code({"quantize", "m", "q", "--format", "zip"}), "[NV0303]"));
-  EXPECT_TRUE(has(code({"quantize", "m", "q", "--scheme", "int4"}), "[NV0303]"));
-  EXPECT_TRUE(has(code({"quantize", "m", "q", "--device", "tpu"}), "[NV0303]"));
-  EXPECT_TRUE(has(code({"quantize", "m", "m/q"}), "[NV0304]"));
-  EXPECT_TRUE(has(code({"quantize", "m", "q", "--ignore", "re:("}), "[NV0305]"));
-  EXPECT_TRUE(has(code({"quantize", "m", "q", "--bits", "x"}), "[NV0901]"));
-}
-
 TEST_F(Cli, HelpOfACodeHasItsFix) {
   for (const ErrorInfo& code : error_codes()) {
     const Result r = run({"help", code.name()});

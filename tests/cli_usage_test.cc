@@ -8,31 +8,8 @@
 
 namespace nvfp4::cli_usage_test {
 
-TEST_F(Cli, NamesTheNearestCommand) {
-  expect_one_line_error(run({"quantise", "a", "b"}), 2,
-                        {"no command 'quantise'; did you mean 'quantize'?", "'nvfp4 --help'"});
-  expect_one_line_error(run({"quant", "a"}), 2, {"did you mean 'quantize'?"});
-  expect_one_line_error(run({"comapre"}), 2, {"did you mean 'compare'?"});
-  expect_one_line_error(run({"help", "verfy"}), 2, {"did you mean 'verify'?"});
-  const Result far = run({"frobnicate"});
-  expect_one_line_error(far, 2, {"no command 'frobnicate'; see 'nvfp4 --help'"});
-  EXPECT_FALSE(has(far.err, "did you mean")) << far.err;
-}
-
-TEST_F(Cli, NamesTheNearestOption) {
-  const std::string help = "see 'nvfp4 quantize --help'";
-  expect_one_line_error(run({"quantize", "a", "b", "--formt", "gguf"}), 2,
-                        {"no option '--formt' of quantize; did you mean '--format'?", help});
-  expect_one_line_error(run({"quantize", "a", "b", "--fromat=gguf"}), 2,
-                        {"'--fromat'", "did you mean '--format'?"});
-  // The value is then taken for an argument, or an argument is missing: neither is the fault.
-  expect_one_line_error(run({"quantize", "--dry-rn", "a"}), 2, {"did you mean '--dry-run'?"});
-  expect_one_line_error(run({"quantize", "a", "b", "--scale"}), 2,
-                        {"'--scale' of quantize; sample has it"});
-  expect_one_line_error(run({"quantize", "a", "b", "-x"}), 2, {"no option '-x' of quantize; see"});
-  expect_one_line_error(run({"--verison"}), 2, {"did you mean '--version'?", "'nvfp4 --help'"});
-  expect_one_line_error(run({"quantize", "a", "b", "c"}), 2,
-                        {"'c' is one argument too many: quantize INPUT OUTPUT", help});
+TEST_F(Cli, FarCommandHasNoSuggestion) {
+  EXPECT_FALSE(has(run({"frobnicate"}).err, "did you mean"));
 }
 
 /// An empty word is like an unset variable of a script. The word after "--name=" is not its value.
@@ -91,18 +68,6 @@ TEST_F(Cli, NumbersAreDecimalWhateverTheyBeginWith) {
   ASSERT_TRUE(has(ten, " tensors"));
   EXPECT_EQ(padded.substr(0, padded.find(", made")), ten.substr(0, ten.find(", made")));
   EXPECT_EQ(run({"verify", "a", "--top", "08"}).status, 3) << "not quantized";
-}
-
-TEST_F(Cli, OptionsThatExcludeEachOtherAreWrongUsage) {
-  make_sample();
-  expect_one_line_error(run({"quantize", "m", "out", "--bits", "8", "--recipe", "mlp"}), 2,
-                        {"bits or size", "recipe"});
-  expect_one_line_error(run({"quantize", "m", "out", "--size", "1GB", "--recipe", "mlp"}), 2,
-                        {"bits or size", "recipe"});
-  expect_one_line_error(run({"quantize", "m", "out", "--bits", "8", "--size", "1GB"}), 2,
-                        {"--bits", "--size"});
-  expect_one_line_error(run({"quantize", "m", "out", "--rank", "2", "--ranks", "2"}), 2,
-                        {"rank = 2", "ranks - 1 = 1"});
 }
 
 TEST_F(Cli, SaysHowToGetABuildWithCuda) {

@@ -44,16 +44,6 @@ TEST(GemmCostModel, GivesATileThatExistsForEveryProblem) {
   }
 }
 
-TEST(GemmCostModel, BatchInvariantSumsAreNeverSplit) {
-  for (const std::int64_t k : {16, 1536, 18432})
-    for (std::int64_t rows = 1; rows < 20'000; rows = rows * 5 / 4 + 1)
-      EXPECT_TRUE(is_batch_invariant(choose_kernel({.n = 2112,
-                                                    .k = k,
-                                                    .m = rows,
-                                                    .multiprocessors = kMultiprocessors,
-                                                    .batch_invariant = true})));
-}
-
 TEST(GemmCostModel, CopiesHaveHardlyMoreRowsThanNeeded) {
   for (const KernelConfig& t : all_tiles())
     for (std::int64_t rows = 1; rows < 600; ++rows) {
@@ -96,15 +86,6 @@ TEST(GemmCostModel, NextKernelMayStartWithinABlock) {
   EXPECT_EQ(steps_of({.n = 2112, .k = 7168, .m = 5}, {8, 16, 1}), 7) << "half as long";
   // Stages of four chunks, shared out among two blocks.
   EXPECT_EQ(steps_of({.n = 8192, .k = 8192, .m = 16}, {16, 64, 2}), 16);
-}
-
-TEST(GemmCostModel, HasTheCostOfEveryKernel) {
-  for (const KernelConfig& t : all_tiles()) {
-    const KernelCost& c = sm90_kernel(t)->costs[std::countr_zero(unsigned(t.split_k))];
-    for (const double us : {c.start, c.round, c.step, c.megabyte, c.wave}) EXPECT_GE(us, 0);
-    EXPECT_GT(c.start + c.round, 0.5) << t.m << " " << t.n << " " << t.split_k;
-    EXPECT_GT(c.step, 0);
-  }
 }
 
 TEST(GemmCostModel, EstimatesDoNotFallAsTheProblemGrows) {
@@ -264,25 +245,6 @@ TEST(GemmCostModel, ExpectedTilesOfGroupsMatchChance) {
       EXPECT_NEAR(each / first, 1, 0.02) << mean << " rows in tiles of " << tokens;
     }
   }
-}
-
-/// The time depends mainly on the multiplications, and a little on the copies.
-TEST(GemmCostModel, ExpectsLittleOfShortTiles) {
-  const auto time = [](int mean, const KernelConfig& t) {
-    return estimated_time(of_experts(mean), t);
-  };
-  for (const auto& [tokens, ratio] : {std::pair{64, 1.1}, {128, 1.3}})
-    EXPECT_NEAR(time(8, {tokens, 128, 1}) / time(8, {32, 128, 1}), ratio, 0.02) << tokens;
-  // 90 rows are nearly always a whole tile of 128, and 168 one and some 40 rows more.
-  const double whole = time(90, {128, 128, 1});
-  EXPECT_NEAR((time(168, {128, 128, 1}) - whole) / time(40, {64, 128, 1}), 1.2, 0.1);
-  EXPECT_GT(time(90, {160, 128, 1}), whole);
-  // About half of the groups have more than two tiles of 128.
-  EXPECT_GT(time(256, {128, 128, 1}), 1.05 * time(256, {144, 128, 1}));
-}
-
-TEST(GemmCostModel, TakesTheSmallerOfNearlyEqualTiles) {
-  EXPECT_EQ(choose_kernel(of_experts(50)), (KernelConfig{64, 128, 1}));
 }
 
 /// Each shape is a loop of wgmma, which has a multiple of eight columns and registers of its own.

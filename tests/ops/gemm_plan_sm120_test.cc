@@ -167,21 +167,4 @@ TEST(GemmPlanSm120, EitherArchitectureCanBeForced) {
   }
 }
 
-/// An estimate: tensor cores are the limit of tiles for many rows, not what stands beside.
-TEST(GemmPlanSm120, ManyRowsAreLimitedByTheTensorCores) {
-  for (const KernelConfig t :
-       {KernelConfig{128, 128}, KernelConfig{128, 256}, KernelConfig{256, 128}}) {
-    const sm120::ChunkCycles cycles = sm120::chunk_cycles(t);
-    EXPECT_LT(cycles.issue, cycles.tensor) << t.m << " " << t.n;
-    EXPECT_LT(cycles.shared, cycles.tensor) << t.m << " " << t.n;
-  }
-  const KernelProblem p = problem(8192, 8192, 8192);
-  KernelProblem on_gpu = p;
-  on_gpu.multiprocessors = kRtx5090.multiprocessors;
-  const double time = sm120::estimated_time(on_gpu, sm120::choose_kernel(on_gpu));
-  const double tflops = 2.0 * 8192 * 8192 * 8192 / time * 1e-6;
-  EXPECT_GT(tflops, 1000);
-  EXPECT_LT(tflops, 170 * 4096 * 2.4e-3);
-}
-
 }  // namespace nvfp4::cuda::gemm_plan_sm120_test
