@@ -1,6 +1,7 @@
 #include "backends/cuda/gemm/make_arguments.h"
 
 #include "backends/cuda/gemm/fragment_layout.h"
+#include "core/require.h"
 
 namespace nvfp4::cuda {
 namespace {
@@ -67,6 +68,14 @@ KernelArguments arguments_of(const FragmentGemmJob& job) {
   p.wide_stores = is_wide(job.out, w.rows());
   if (w.gate_up()) set_swiglu(job, p);
   return p;
+}
+
+int grid_of(const KernelProblem& problem, std::int64_t blocks) {
+  require<UnsupportedError>(
+      blocks < std::int64_t{1} << 31,
+      "gemm: {} groups of {} rows and N = {} need {} blocks, at most 2^31 - 1", problem.groups,
+      problem.m, problem.n, blocks);
+  return static_cast<int>(blocks);
 }
 
 }  // namespace nvfp4::cuda

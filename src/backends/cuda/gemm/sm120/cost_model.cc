@@ -8,6 +8,7 @@
 #include "backends/cuda/gemm/sm80/cost_model.h"
 
 namespace nvfp4::cuda::sm120 {
+
 std::string why_none(const KernelProblem& p) {
   if (!p.quantized_x) return "are for NVFP4 by NVFP4 (W4A4)";
   if (p.k % kTileCols != 0)
@@ -16,15 +17,8 @@ std::string why_none(const KernelProblem& p) {
 }
 
 std::string why_impossible(const KernelProblem& p, const KernelConfig& t) {
-  if (std::string reason = why_none(p); !reason.empty()) return reason;
-  if (p.routed != is_routed(t))
-    return p.routed ? "is not for routed GEMMs" : "is for routed GEMMs only";
-  if (p.batch_invariant && !is_batch_invariant(t))
-    return "is not batch-invariant: its order of summation depends on the number of rows";
-  if (t.split_k > 1 && sm80::tile_count(p, t) > sm80::kMostSplitTiles)
-    return fmt::format("shares K between blocks of {} tiles, at most {} can be",
-                       sm80::tile_count(p, t), sm80::kMostSplitTiles);
-  return "";
+  std::string reason = why_none(p);
+  return reason.empty() ? sm80::why_impossible(p, kernel_of(t), t) : reason;
 }
 
 ChunkCycles chunk_cycles(const KernelConfig& t) {

@@ -66,13 +66,5 @@ constexpr int state_offset(const KernelConfig& t) {
   const int slab_bytes = kernel_of(t).warps.k * slab_rows(t) * sm80::sum_stride(t) * 4;
   return static_cast<int>(round_up(std::max(ring_bytes(t), slab_bytes), 16));
 }
-constexpr bool brings_factors(const KernelConfig& t) {
-  return t.n + t.m < sm80::threads(kernel_of(t).warps);
-}
-
-/// Reports whether a row of out is summed in the same order for every number of rows of x.
-constexpr bool is_batch_invariant(const KernelConfig& t) {
-  return kernel_of(t).warps.k == 1 && t.split_k == 1;
-}
 
 }  // namespace nvfp4::cuda::sm120

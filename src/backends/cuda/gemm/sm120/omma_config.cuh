@@ -27,7 +27,7 @@ struct OmmaConfig {
   static constexpr int kStageBytes = stage_bytes(kTile), kRingBytes = ring_bytes(kTile);
   static constexpr bool kSplitsByCluster = false;
   static constexpr int kSlabRows = slab_rows(kTile), kSumStride = sm80::sum_stride(kTile);
-  static constexpr bool kBringsFactors = brings_factors(kTile);
+  static constexpr bool kBringsFactors = kN + kM < kThreads;
   using State = sm80::MmaState<kTileN, kTileM>;
   static constexpr int kStateOffset = state_offset(kTile);
   static constexpr int kSharedBytes = kStateOffset + static_cast<int>(sizeof(State));

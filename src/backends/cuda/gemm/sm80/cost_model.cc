@@ -28,16 +28,21 @@ std::int64_t tile_count(const KernelProblem& p, const KernelConfig& t) {
   return (busy + (p.m - busy) / t.m) * n_tiles;
 }
 
-std::string why_impossible(const KernelProblem& p, const KernelConfig& t) {
-  if (p.routed != is_routed(t))
+std::string why_impossible(const KernelProblem& p, const Kernel& kernel, const KernelConfig& t) {
+  const bool is_routed = kernel.mainloop == MainloopKind::routed;
+  if (p.routed != is_routed)
     return p.routed ? "is not for routed GEMMs" : "is for routed GEMMs only";
   if (p.swiglu && t.n < 32) return "is not for SwiGLU: it needs tiles of n = 32 and more";
-  if (p.batch_invariant && !is_batch_invariant(t))
+  if (p.batch_invariant && (kernel.warps.k > 1 || t.split_k > 1))
     return "is not batch-invariant: its order of summation depends on the number of rows";
   if (t.split_k > 1 && tile_count(p, t) > kMostSplitTiles)
     return fmt::format("shares K between blocks of {} tiles, at most {} can be", tile_count(p, t),
                        kMostSplitTiles);
   return "";
+}
+
+std::string why_impossible(const KernelProblem& p, const KernelConfig& t) {
+  return why_impossible(p, kernel_of(t), t);
 }
 
 std::int64_t block_count(const KernelProblem& p, const KernelConfig& t) {

@@ -14,6 +14,9 @@ namespace nvfp4::cuda::sm80 {
 
 /// Returns why a kernel cannot compute the problem, or an empty string.
 std::string why_impossible(const KernelProblem& problem, const KernelConfig& kernel);
+/// Returns the same for a kernel of any list of kernels by mma.sync.
+std::string why_impossible(const KernelProblem& problem, const Kernel& kernel,
+                           const KernelConfig& config);
 
 /// Returns the expected number of tiles along M. In a grouped GEMM rows are distributed at random.
 double expected_m_tiles(const KernelProblem& problem, const KernelConfig& kernel);

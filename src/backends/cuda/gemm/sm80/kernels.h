@@ -111,17 +111,6 @@ constexpr int state_offset(const KernelConfig& t) {
   return static_cast<int>(round_up(std::max(ring_bytes(t), slab_bytes(t)), 16));
 }
 
-/// Reports whether the epilogue's factors are copied to shared memory at the start. The copies
-/// serve tiles of few rows, which would otherwise wait at the end.
-constexpr bool brings_factors(const KernelConfig& t) {
-  return t.n + t.m < threads(kernel_of(t).warps);
-}
-
-/// Reports whether a row of out is summed in the same order for every number of rows of x.
-constexpr bool is_batch_invariant(const KernelConfig& t) {
-  return kernel_of(t).warps.k == 1 && t.split_k == 1;
-}
-
 /// Sizes of the workspace of blocks that share K. It starts with a counter for each tile, which
 /// every GEMM resets to zero. Sums follow; the last block of a tile adds them up.
 inline constexpr int kMostSplitTiles = 1024;

@@ -4,7 +4,6 @@
 #include "backends/cuda/gemm/sm80/cost_model.h"
 #include "backends/cuda/gemm/sm80/launchers.h"
 #include "backends/cuda/runtime.h"
-#include "core/require.h"
 
 namespace nvfp4::cuda::sm80 {
 namespace {
@@ -24,17 +23,13 @@ int set_grid(KernelArguments& p, const KernelPlan& plan, const FragmentGemmJob& 
   problem.m = problem.routed ? 1 : job.x.rows;
   p.m_end = static_cast<int>(problem.m);
   const KernelConfig& kernel = plan.parts[0].kernel;
-  const std::int64_t blocks = block_count(problem, kernel);
-  require<UnsupportedError>(
-      blocks < std::int64_t{1} << 31,
-      "gemm: {} groups of {} rows and N = {} need {} blocks, at most 2^31 - 1", problem.groups,
-      problem.m, problem.n, blocks);
+  const int blocks = grid_of(problem, block_count(problem, kernel));
   p.split_k = kernel.split_k;
   if (p.split_k > 1) {
     p.stream_k_flags = reinterpret_cast<std::uint32_t*>(workspace.data());
     p.stream_k_sums = reinterpret_cast<float*>(workspace.data() + kCounterBytes);
   }
-  return static_cast<int>(blocks);
+  return blocks;
 }
 
 void launch(const KernelPlan& plan, const FragmentGemmJob& job, std::span<std::byte> workspace) {

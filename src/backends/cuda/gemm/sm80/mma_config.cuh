@@ -40,7 +40,9 @@ struct MmaConfig {
   static constexpr int kXPartBytes = kXBytes / kParts, kWPartBytes = kWBytes / kParts;
   static constexpr bool kSplitsByCluster = false;  ///< blocks that share K need not run together
   static constexpr int kSlabRows = slab_rows(kTile), kSumStride = sum_stride(kTile);
-  static constexpr bool kBringsFactors = brings_factors(kTile);
+  /// True if the epilogue's factors are copied to shared memory at the start. The copies serve
+  /// tiles of few rows, which would otherwise wait at the end.
+  static constexpr bool kBringsFactors = kN + kM < kThreads;
   using State = MmaState<kTileN, kTileM>;
   static constexpr int kStateOffset = state_offset(kTile);
   static constexpr int kSharedBytes = kStateOffset + static_cast<int>(sizeof(State));

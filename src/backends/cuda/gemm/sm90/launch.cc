@@ -4,16 +4,14 @@
 #include "backends/cuda/gemm/sm90/cost_model.h"
 #include "backends/cuda/gemm/sm90/launchers.h"
 #include "backends/cuda/runtime.h"
-#include "core/require.h"
 
 /// Converts a plan and a job to arguments, tensor maps and launches.
 namespace nvfp4::cuda {
 namespace {
 
 /// Sets the arguments of one part's kernel. Returns its grid.
-std::int64_t set_kernel(const KernelProblem& problem, const KernelConfig& kernel,
-                        const FragmentGemmJob& job, std::span<std::byte> workspace,
-                        KernelArguments& p) {
+int set_kernel(const KernelProblem& problem, const KernelConfig& kernel, const FragmentGemmJob& job,
+               std::span<std::byte> workspace, KernelArguments& p) {
   p.split_k = kernel.split_k;
   p.launch_dependents_step = kernel.launch_dependents_step;
   p.prefetch_stages = kernel.prefetch_stages;
@@ -30,12 +28,7 @@ std::int64_t set_kernel(const KernelProblem& problem, const KernelConfig& kernel
     p.stream_k_flags = reinterpret_cast<std::uint32_t*>(workspace.data());
     p.stream_k_sums = reinterpret_cast<float*>(workspace.data() + kStreamKFlagBytes);
   }
-  const std::int64_t blocks = block_count(problem, kernel);
-  require<UnsupportedError>(
-      blocks < std::int64_t{1} << 31,
-      "gemm: {} groups of {} rows and N = {} need {} blocks, at most 2^31 - 1", problem.groups,
-      problem.m, problem.n, blocks);
-  return blocks + p.stream_k_blocks;
+  return grid_of(problem, block_count(problem, kernel)) + p.stream_k_blocks;
 }
 
 Sm90Launcher* launcher(DType type, bool swiglu) {
@@ -59,12 +52,12 @@ void sm90_launch(const KernelPlan& plan, const FragmentGemmJob& job,
     problem.m = last ? rows - p.m_end : std::min(part.rows, rows - p.m_end);
     p.m_begin = p.m_end;
     p.m_end += static_cast<int>(problem.m);
-    const std::int64_t blocks = set_kernel(problem, part.kernel, job, workspace, p);
+    const int blocks = set_kernel(problem, part.kernel, job, workspace, p);
     TensorMaps maps;
     if (part.kernel.m != kPerWarpXM && !problem.routed)
       maps.x = x_tensor_map(job.x, p.k, p, part.kernel);
     if (p.tma_store) maps.out = out_tensor_map(job.out, p.out_box, problem.swiglu);
-    launch(part.kernel, maps, p, static_cast<int>(blocks), stream_of(job.stream));
+    launch(part.kernel, maps, p, blocks, stream_of(job.stream));
   }
 }
 
