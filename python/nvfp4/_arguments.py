@@ -1,5 +1,7 @@
 """Errors that name the argument at fault. A call that works costs nothing more than a frame."""
 
+from __future__ import annotations
+
 import enum
 import functools
 import inspect
@@ -7,6 +9,8 @@ import numbers
 import reprlib
 
 import numpy as np
+
+from ._types import Function
 
 _SCALES = ("alpha", "global_scale", "global_divisor", "a_global_sf", "global_scale_tensor",
            "out_global_scale")
@@ -59,7 +63,7 @@ def _rule(parameter, value):
     return "" if _is_array(value) else "an array"
 
 
-def named(function):
+def named(function: Function) -> Function:
     """Decorates a function: a failed call with an argument of a wrong type raises a TypeError that names the
     argument."""
     parameters = inspect.signature(function).parameters

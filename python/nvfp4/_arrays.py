@@ -3,6 +3,8 @@
 Nothing here copies an array that the caller gave.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import inspect
@@ -13,6 +15,7 @@ import numpy as np
 
 from . import _core
 from ._errors import ShapeError, UnsupportedError
+from ._types import Function
 
 FLOATS = ("float32", "float16", "bfloat16")
 
@@ -459,7 +462,7 @@ def number(name, x):
     return float(values[0])
 
 
-def on_stream(function):
+def on_stream(function: Function) -> Function:
     """Decorates a function with `stream=`: the framework's own work inside it, such as allocations, also runs on that
     stream."""
     first = next(iter(inspect.signature(function).parameters))

@@ -1,5 +1,7 @@
 """The exceptions of nvfp4. Each class is also the built-in exception that fits best."""
 
+from __future__ import annotations
+
 import errno
 from contextlib import contextmanager
 
@@ -8,15 +10,15 @@ class Error(Exception):
     """Base of everything that nvfp4 raises; the message names argument, value and rule. `code`, such as "NV0102",
     stays when the message changes: docs/errors.md lists all."""
 
-    code = "NV0999"
+    code: str = "NV0999"
 
-    def __init__(self, *args, code=None):
+    def __init__(self, *args: object, code: str | None = None) -> None:
         super().__init__(*args)
         if code is not None:
             self.code = code
 
     @property
-    def fix(self):
+    def fix(self) -> str:
         """Returns how to fix the error, in one line."""
         from . import _core
 

@@ -8,8 +8,11 @@ FLASHINFER_DISABLE_FP4_QUANT_FAST_MATH=1, which are TransformerEngine's; FlashIn
 GPU's approximate reciprocal.
 """
 
+from __future__ import annotations
+
 import math
 from enum import Enum
+from typing import Any, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -20,6 +23,7 @@ from ._gemm import PackedWeights, gemm, pack_parts
 from ._overlap import require_apart
 from ._quantize import (QuantizedTensor, allocate, amax, dequantize, finished, globals_of,
                         scale_shape)
+from ._types import Array, ArrayLike, Scalar
 
 
 class SfLayout(Enum):
@@ -88,9 +92,10 @@ def _options(x, layout, stream, quantizer, backend, scope="tensor", **scale):
 
 @_arrays.on_stream
 @named
-def nvfp4_quantize(a, a_global_sf, sfLayout=SfLayout.layout_128x4, do_shuffle=False, sf_vec_size=16,
-                   enable_pdl=None, *, per_token_activation=False, quantizer="max", stream=None,
-                   backend=""):
+def nvfp4_quantize(a: ArrayLike, a_global_sf: Scalar, sfLayout: SfLayout = SfLayout.layout_128x4,
+                   do_shuffle: bool = False, sf_vec_size: int = 16, enable_pdl: Optional[bool] = None, *,
+                   per_token_activation: bool = False, quantizer: str = "max", stream: Optional[int] = None,
+                   backend: str = "") -> Tuple[Array, ...]:
     """Quantizes a [..., K], float32, float16 or bfloat16.
 
     a_global_sf  a DIVISOR, 448 · 6 / amax(a): codes times block scales approximate a · a_global_sf.
@@ -124,10 +129,11 @@ def nvfp4_quantize(a, a_global_sf, sfLayout=SfLayout.layout_128x4, do_shuffle=Fa
 
 @_arrays.on_stream
 @named
-def e2m1_and_ufp8sf_scale_to_float(e2m1_tensor, ufp8_scale_tensor, global_scale_tensor=None,
-                                   sf_vec_size=16, ufp8_type=1, is_sf_swizzled_layout=True,
-                                   is_sf_8x4_layout=False, *, dtype="float32", stream=None,
-                                   backend=""):
+def e2m1_and_ufp8sf_scale_to_float(e2m1_tensor: ArrayLike, ufp8_scale_tensor: ArrayLike,
+                                   global_scale_tensor: Optional[Scalar] = None, sf_vec_size: int = 16,
+                                   ufp8_type: int = 1, is_sf_swizzled_layout: bool = True,
+                                   is_sf_8x4_layout: bool = False, *, dtype: Any = "float32",
+                                   stream: Optional[int] = None, backend: str = "") -> Array:
     """Dequantizes codes [..., K/2] to float32.
 
     global_scale_tensor  a MULTIPLIER, 1 / a_global_sf of nvfp4_quantize; 1 if not given
@@ -147,7 +153,7 @@ def e2m1_and_ufp8sf_scale_to_float(e2m1_tensor, ufp8_scale_tensor, global_scale_
 
 @_arrays.on_stream
 @named
-def block_scale_interleave(unswizzled_sf, *, stream=None):
+def block_scale_interleave(unswizzled_sf: ArrayLike, *, stream: Optional[int] = None) -> Array:
     """Converts row-major block scales [M, K/16], or [experts, M, K/16], uint8 or float8_e4m3fn, to
     128x4 tiles: one dimension, padded with zeros, one expert after the other."""
     kind = _arrays.framework(unswizzled_sf)
@@ -168,9 +174,10 @@ def block_scale_interleave(unswizzled_sf, *, stream=None):
 
 @_arrays.on_stream
 @named
-def silu_and_mul_nvfp4_quantize(input, global_scale, sf_vec_size=16, is_sf_swizzled_layout=True,
-                                is_sf_8x4_layout=False, enable_pdl=None, *, quantizer="max",
-                                stream=None, backend=""):
+def silu_and_mul_nvfp4_quantize(input: ArrayLike, global_scale: Scalar, sf_vec_size: int = 16,
+                                is_sf_swizzled_layout: bool = True, is_sf_8x4_layout: bool = False,
+                                enable_pdl: Optional[bool] = None, *, quantizer: str = "max",
+                                stream: Optional[int] = None, backend: str = "") -> Tuple[Array, Array]:
     """Quantizes silu(input[..., :K]) · input[..., K:] without rounding it first; input is [..., 2·K].
 
     global_scale  a DIVISOR, as of nvfp4_quantize: 448 · 6 / amax of the product
@@ -247,9 +254,11 @@ def _require_like(x, y_out):
 
 @_arrays.on_stream
 @named
-def rmsnorm_fp4quant(input, weight, y_fp4=None, block_scale=None, global_scale=None, eps=1e-6,
-                     block_size=16, scale_format=None, is_sf_swizzled_layout=False,
-                     enable_pdl=None, *, quantizer="max", stream=None, backend=""):
+def rmsnorm_fp4quant(input: ArrayLike, weight: ArrayLike, y_fp4: Optional[Array] = None,
+                     block_scale: Optional[Array] = None, global_scale: Optional[Scalar] = None,
+                     eps: float = 1e-6, block_size: int = 16, scale_format: Optional[str] = None,
+                     is_sf_swizzled_layout: bool = False, enable_pdl: Optional[bool] = None, *,
+                     quantizer: str = "max", stream: Optional[int] = None, backend: str = "") -> Tuple[Array, Array]:
     """Quantizes input / rms(input) · weight without rounding it first; input is [..., K], weight [K].
 
     global_scale  a DIVISOR, as of nvfp4_quantize: 448 · 6 / amax of the normalized values; 1 if
@@ -265,10 +274,13 @@ def rmsnorm_fp4quant(input, weight, y_fp4=None, block_scale=None, global_scale=N
 
 @_arrays.on_stream
 @named
-def add_rmsnorm_fp4quant(input, residual, weight, y_fp4=None, block_scale=None, global_scale=None,
-                         eps=1e-6, block_size=16, scale_format=None, is_sf_swizzled_layout=False,
-                         output_both_sf_layouts=False, block_scale_unswizzled=None,
-                         enable_pdl=None, y_out=None, *, quantizer="max", stream=None, backend=""):
+def add_rmsnorm_fp4quant(input: ArrayLike, residual: Array, weight: ArrayLike, y_fp4: Optional[Array] = None,
+                         block_scale: Optional[Array] = None, global_scale: Optional[Scalar] = None,
+                         eps: float = 1e-6, block_size: int = 16, scale_format: Optional[str] = None,
+                         is_sf_swizzled_layout: bool = False, output_both_sf_layouts: bool = False,
+                         block_scale_unswizzled: Optional[Array] = None, enable_pdl: Optional[bool] = None,
+                         y_out: Optional[Array] = None, *, quantizer: str = "max",
+                         stream: Optional[int] = None, backend: str = "") -> Tuple[Array, ...]:
     """Computes residual += input IN PLACE, rounded to its dtype, then rmsnorm_fp4quant of it.
 
     global_scale  a DIVISOR, as of rmsnorm_fp4quant
@@ -327,9 +339,11 @@ def _rows_of_scales(b_descale, shape):
 
 @_arrays.on_stream
 @named
-def mm_fp4(a, b, a_descale, b_descale, alpha=None, out_dtype="bfloat16", out=None, block_size=16,
-           use_8x4_sf_layout=False, backend="", use_nvfp4=True, enable_pdl=None, *, workspace=None,
-           stream=None):
+def mm_fp4(a: ArrayLike, b: Union[ArrayLike, PackedWeights], a_descale: ArrayLike,
+           b_descale: Optional[ArrayLike], alpha: Optional[Scalar] = None, out_dtype: Any = "bfloat16",
+           out: Optional[Array] = None, block_size: int = 16, use_8x4_sf_layout: bool = False,
+           backend: str = "", use_nvfp4: bool = True, enable_pdl: Optional[bool] = None, *,
+           workspace: Optional[Array] = None, stream: Optional[int] = None) -> Array:
     """Returns alpha · a · b: exact sums of blocks, FP32 accumulation, one rounding. Runs on the CPU and on GPUs from
     sm_80 on. A call does not wait for the GPU, and a graph can capture it.
 
@@ -365,8 +379,11 @@ def mm_fp4(a, b, a_descale, b_descale, alpha=None, out_dtype="bfloat16", out=Non
 
 @_arrays.on_stream
 @named
-def grouped_mm_fp4(a, b, a_descale, b_descale, m_indptr, alpha=None, out=None,
-                   out_dtype="bfloat16", block_size=16, *, backend="", workspace=None, stream=None):
+def grouped_mm_fp4(a: ArrayLike, b: Union[ArrayLike, PackedWeights], a_descale: ArrayLike,
+                   b_descale: Optional[ArrayLike], m_indptr: Union[Sequence[int], ArrayLike],
+                   alpha: Optional[Scalar] = None, out: Optional[Array] = None, out_dtype: Any = "bfloat16",
+                   block_size: int = 16, *, backend: str = "", workspace: Optional[Array] = None,
+                   stream: Optional[int] = None) -> Array:
     """Returns out[s:e] = alpha · a[s:e] · b[g]ᵀ with s, e = m_indptr[g], m_indptr[g + 1]. Runs on the CPU and on GPUs
     from sm_80 on. A call does not wait for the GPU, and a graph can capture it.
 

@@ -1,8 +1,10 @@
 """GEMM with NVFP4 weights: y = x · Wᵀ, W [N, K]. On the CPU and on GPUs from sm_80 on."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Optional, Sequence, Union
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from ._errors import InvalidValueError, ShapeError, UnsupportedError
 from ._overlap import require_apart
 from ._quantize import (QuantizedTensor, allocate, finished, globals_of, quantized_tensor,
                         relayout_scales)
+from ._types import Array, ArrayLike, Scalar
 
 GemmPlan = _core.GemmPlan
 
@@ -28,7 +31,8 @@ class PackedWeights:
             0: gate above up
     """
 
-    def __init__(self, data, rows, cols, groups=1, scope=None, gate_up=None):
+    def __init__(self, data: Array, rows: int, cols: int, groups: int = 1, scope: Optional[str] = None,
+                 gate_up: Optional[int] = None) -> None:
         on_gpu = _is_cuda(data)
         if scope is None:
             size = int(np.prod(_arrays.shape_of(data), dtype=np.int64))
@@ -45,29 +49,29 @@ class PackedWeights:
         return packed
 
     @property
-    def data(self):
+    def data(self) -> Array:
         return self._weights.data() if self._data is None else self._data
 
     @property
-    def rows(self):
+    def rows(self) -> int:
         """N, rows of each matrix"""
         return self._weights.rows
 
     @property
-    def cols(self):
+    def cols(self) -> int:
         """K, columns of each matrix"""
         return self._weights.cols
 
     @property
-    def groups(self):
+    def groups(self) -> int:
         return self._weights.groups
 
     @property
-    def scope(self):
+    def scope(self) -> str:
         return self._weights.scope
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Size of codes and scales in bytes."""
         return self._weights.nbytes
 
@@ -131,7 +135,8 @@ def pack_parts(parts, groups=1, gate_up=None, stream=None):
 
 
 @_arrays.on_stream
-def pack_weights(*parts, groups=1, gate_up=None, stream=None):
+def pack_weights(*parts: QuantizedTensor, groups: int = 1, gate_up: Optional[int] = None,
+                 stream: Optional[int] = None) -> PackedWeights:
     """Packs NVFP4 weights [N, K] for gemm(). Several parts of one K (such as q, k and v) are packed
     one after the other, each with its own global scales.
 
@@ -146,7 +151,7 @@ def pack_weights(*parts, groups=1, gate_up=None, stream=None):
 
 
 @named
-def unpack_weights(w, group=0, *, stream=None):
+def unpack_weights(w: PackedWeights, group: int = 0, *, stream: Optional[int] = None) -> QuantizedTensor:
     """Returns group `group` as a QuantizedTensor [N, K]: axis 'rows', linear scales, and a global scale (a MULTIPLIER)
     for the tensor or for each row. Waits for a GPU."""
     like = w.data
@@ -196,9 +201,10 @@ def _left(x, w):
 
 
 @named
-def plan_gemm(w, rows, *, x_dtype="bfloat16", out_dtype="bfloat16", form=None, shared_x=False,
-              epilogue="none", swiglu_limit=float("inf"), batch_invariant=False,
-              max_workspace_bytes=0, kernel="", backend="", top_k=0, autotune=False):
+def plan_gemm(w: PackedWeights, rows: int, *, x_dtype: Any = "bfloat16", out_dtype: Any = "bfloat16",
+              form: Optional[str] = None, shared_x: bool = False, epilogue: str = "none",
+              swiglu_limit: float = float("inf"), batch_invariant: bool = False, max_workspace_bytes: int = 0,
+              kernel: str = "", backend: str = "", top_k: int = 0, autotune: bool = False) -> GemmPlan:
     """Plans gemm() with w (of pack_weights) for results of up to `rows` rows.
 
     x_dtype    float32 (not on a GPU), bfloat16 or float16 (W4A16), or 'nvfp4' (W4A4)
@@ -349,10 +355,15 @@ def _quantized_result(left, shape, out, unset, global_scale, layout, scope, stre
 
 @_arrays.on_stream
 @named
-def gemm(x, w, *, row_ends=None, row_starts=None, expert_ids=None, out_dtype=None, out=None,
-         alpha=1.0, bias=None, epilogue="none", swiglu_limit=float("inf"), out_global_scale=None,
-         out_layout="linear", out_scope="tensor", batch_invariant=False, kernel="", backend="",
-         autotune=False, plan=None, workspace=None, stream=None):
+def gemm(x: Union[ArrayLike, QuantizedTensor], w: PackedWeights, *,
+         row_ends: Optional[Union[Sequence[int], ArrayLike]] = None,
+         row_starts: Optional[Union[Sequence[int], ArrayLike]] = None, expert_ids: Optional[ArrayLike] = None,
+         out_dtype: Any = None, out: Optional[Union[Array, QuantizedTensor]] = None, alpha: Scalar = 1.0,
+         bias: Optional[ArrayLike] = None, epilogue: str = "none", swiglu_limit: float = float("inf"),
+         out_global_scale: Optional[Scalar] = None, out_layout: str = "linear", out_scope: str = "tensor",
+         batch_invariant: bool = False, kernel: str = "", backend: str = "", autotune: bool = False,
+         plan: Optional[GemmPlan] = None, workspace: Optional[Array] = None, stream: Optional[int] = None
+         ) -> Union[Array, QuantizedTensor]:
     """Returns y = alpha · x · Wᵀ + bias, with FP32 sums that are rounded once.
 
     x          [..., K] float32, float16 or bfloat16 (W4A16; not float32 on a GPU), or a

@@ -1,8 +1,10 @@
 """Quantize and dequantize: x ≈ e2m1 · scale · global_scale, all scales are multipliers."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
-from typing import Any, Tuple
+from typing import Any, Optional, Tuple
 
 import numpy as np
 
@@ -10,6 +12,7 @@ from . import _arrays, _core
 from ._arguments import named
 from ._errors import InvalidValueError, ShapeError
 from ._overlap import require_apart
+from ._types import Array, ArrayLike, Scalar
 
 
 @dataclass
@@ -35,14 +38,14 @@ class QuantizedTensor:
     scope: str = "tensor"
 
     @property
-    def rows(self):
+    def rows(self) -> int:
         return math.prod(self.shape[:-1])
 
     @property
-    def cols(self):
+    def cols(self) -> int:
         return self.shape[-1]
 
-    def dequantize(self, dtype="float32", **options):
+    def dequantize(self, dtype: Any = "float32", **options: Any) -> Array:
         """Calls nvfp4.dequantize."""
         return dequantize(self, dtype, **options)
 
@@ -144,9 +147,12 @@ def globals_of(like, multiplier=None, divisor=None):
 
 @_arrays.on_stream
 @named
-def quantize(x, quantizer="mse", *, global_scale=None, global_divisor=None, axis="rows", block=16,
-             layout="linear", scope="tensor", scale_dtype="uint8", weights=None, hessian=None,
-             check_finite=False, out=None, stream=None, backend=""):
+def quantize(x: ArrayLike, quantizer: str = "mse", *, global_scale: Optional[Scalar] = None,
+             global_divisor: Optional[Scalar] = None, axis: str = "rows", block: int = 16,
+             layout: str = "linear", scope: str = "tensor", scale_dtype: Any = "uint8",
+             weights: Optional[ArrayLike] = None, hessian: Optional[ArrayLike] = None,
+             check_finite: bool = False, out: Optional[QuantizedTensor] = None, stream: Optional[int] = None,
+             backend: str = "") -> QuantizedTensor:
     """Quantizes a matrix to NVFP4.
 
     x             [..., K] float32, float16 or bfloat16, of NumPy, PyTorch, CuPy, JAX or anything
@@ -192,7 +198,8 @@ def quantize(x, quantizer="mse", *, global_scale=None, global_divisor=None, axis
 
 @_arrays.on_stream
 @named
-def dequantize(q, dtype="float32", *, out=None, stream=None, backend=""):
+def dequantize(q: QuantizedTensor, dtype: Any = "float32", *, out: Optional[Array] = None,
+               stream: Optional[int] = None, backend: str = "") -> Array:
     """Dequantizes `q`: (e2m1 · scale) · global_scale, rounded once to FP32, then to `dtype` (float32,
     float16, bfloat16). The result is of the framework and on the device of q.codes."""
     view = quantized_tensor("q", q).view()
@@ -209,7 +216,8 @@ def dequantize(q, dtype="float32", *, out=None, stream=None, backend=""):
 
 @_arrays.on_stream
 @named
-def amax(x, scope="tensor", axis="rows", *, stream=None, backend=""):
+def amax(x: ArrayLike, scope: str = "tensor", axis: str = "rows", *, stream: Optional[int] = None,
+         backend: str = "") -> Array:
     """Returns the largest magnitude of x as float32 [1], or of each row or column with scope='vector'. NaN is
     ignored."""
     kind = _arrays.framework(x)
@@ -223,7 +231,8 @@ def amax(x, scope="tensor", axis="rows", *, stream=None, backend=""):
 
 @_arrays.on_stream
 @named
-def global_scales(x, quantizer="mse", scope="tensor", axis="rows", *, stream=None, backend=""):
+def global_scales(x: ArrayLike, quantizer: str = "mse", scope: str = "tensor", axis: str = "rows", *,
+                  stream: Optional[int] = None, backend: str = "") -> Tuple[Array, Array]:
     """Returns the global scales that quantize() derives from x, (multipliers, divisors): float32 [1], or one for each
     row or column with scope='vector'."""
     kind = _arrays.framework(x)
@@ -237,14 +246,14 @@ def global_scales(x, quantizer="mse", scope="tensor", axis="rows", *, stream=Non
 
 
 @named
-def quantization_error(x, q, *, backend=""):
+def quantization_error(x: ArrayLike, q: QuantizedTensor, *, backend: str = "") -> Tuple[float, float]:
     """Returns (Σ (x − x̂)², Σ x²) of a matrix x and its dequantized form x̂. Runs on the CPU."""
     return _core.quantization_error(_arrays.matrix("x", x), quantized_tensor("q", q).view(), backend)
 
 
 @_arrays.on_stream
 @named
-def relayout_scales(q, layout, *, stream=None):
+def relayout_scales(q: QuantizedTensor, layout: str, *, stream: Optional[int] = None) -> QuantizedTensor:
     """Returns `q` with its block scales in another layout. The codes are shared, not copied."""
     kind = _arrays.framework(quantized_tensor("q", q).scales)
     vectors, depth = (q.cols, q.rows) if q.axis == "columns" else (q.rows, q.cols)

@@ -1,6 +1,7 @@
 """Tests of arguments with a wrong type or value: an error names the argument before anything is read."""
 
 import inspect
+import sys
 
 import numpy as np
 import pytest
@@ -125,3 +126,21 @@ def test_an_argument_that_is_right_is_not_named():
         call(out_dtype="float32")
         with pytest.raises(nvfp4.UnsupportedError, match="block_size|sf_vec_size"):
             call(block_size=32)
+
+
+def test_every_global_scale_says_which_way_it_goes():
+    """The docstring of each public function names the sense of its global scales."""
+    for name in nvfp4.__all__:
+        function = getattr(nvfp4, name)
+        if not inspect.isfunction(function):
+            continue
+        for parameter in inspect.signature(function).parameters:
+            if parameter in ("global_scale", "a_global_sf", "global_scale_tensor") or (
+                    parameter == "alpha" and name.endswith("mm_fp4")):
+                after = function.__doc__.split(parameter, 1)[1]
+                assert "MULTIPLIER" in after or "DIVISOR" in after, (name, parameter)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="nanobind needs Python 3.12 for it")
+def test_the_module_uses_the_stable_abi():
+    assert nvfp4._core.__file__.endswith(".abi3.so")
