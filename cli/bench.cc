@@ -19,10 +19,6 @@
 namespace nvfp4::cli {
 namespace {
 
-struct BenchArguments {
-  std::string device = "cpu", backend;
-};
-
 constexpr std::int64_t kRows = 8192, kReferenceRows = 128, kCols = 8192;
 constexpr double kPackedBytes = 0.5 + 1.0 / kBlock;  // bytes of an element: code and block scale
 constexpr double kSecondsPerLine = 0.35;
@@ -165,10 +161,7 @@ void run(const BenchArguments& arguments) {
 
 void add_bench(CLI::App& app) {
   auto arguments = std::make_shared<BenchArguments>();
-  CommandLine line(app, "bench");
-  line.option("--device", arguments->device);
-  line.option("--backend", arguments->backend);
-  line.threads();
+  CommandLine line(app, "bench", *arguments);
   line.callback([arguments] { run(*arguments); });
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
 
 /// One function for each subcommand. It declares the arguments; its callback calls one library
 /// function and prints the result. main() converts exceptions to exit codes.
@@ -16,9 +17,8 @@ void add_sample(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_tune(CLI::App& app);
 void add_selftest(CLI::App& app);
-void add_version(CLI::App& app);  ///< flags of --version
-void add_completions(CLI::App& app);
-void add_man(CLI::App& app);
+/// Returns the text of --version.
+std::string version_text(bool verbose);
 
 /// The exit status of `verify` for a broken checkpoint, of `compare` for an incomplete one and of
 /// `selftest` for a wrong result. It is thrown as CLI::RuntimeError.

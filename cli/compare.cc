@@ -19,13 +19,6 @@
 namespace nvfp4::cli {
 namespace {
 
-struct CompareArguments {
-  std::filesystem::path a, b, html, against, run, statistics;
-  ShareArguments share;
-  bool json = false, quiet = false;
-  std::size_t top = 12;
-};
-
 std::string form(const TensorDifference& t) {
   return t.form_a == t.form_b ? t.form_a : fmt::format("{} {} {}", t.form_a, arrow(), t.form_b);
 }
@@ -103,19 +96,17 @@ std::string text(const CompareReport& report, const CompareArguments& arguments)
   return out + '\n' + totals.text();
 }
 
-void require_page_apart(const CompareArguments& arguments, const ReportFile& page) try {
+void require_page_apart(const CompareArguments& arguments, const ReportFile& page) {
   require_apart({{"A", arguments.a},
                  {"B", arguments.b},
                  {"--against", arguments.against},
                  {"--run", arguments.run},
                  {"--statistics", arguments.statistics}},
                 {{"--html", page.file()}});
-} catch (const OptionsError& e) {
-  throw UsageError(e.what(), e.code);
 }
 
 void check(const CompareArguments& arguments) {
-  arguments.share.work();
+  work_of(arguments);
   for (const auto& [option, value] : {std::pair{"--against", &arguments.against},
                                       {"--run", &arguments.run},
                                       {"--statistics", &arguments.statistics}})
@@ -124,7 +115,7 @@ void check(const CompareArguments& arguments) {
 }
 
 void run(const CompareArguments& arguments) {
-  const SharedWork work = arguments.share.work();
+  const SharedWork work = work_of(arguments);
   std::optional<ReportFile> file;
   if (!arguments.html.empty())
     require_page_apart(arguments, file.emplace("--html", arguments.html));
@@ -149,18 +140,7 @@ void run(const CompareArguments& arguments) {
 
 void add_compare(CLI::App& app) {
   auto arguments = std::make_shared<CompareArguments>();
-  CommandLine line(app, "compare");
-  line.model("A", arguments->a);
-  line.model("B", arguments->b);
-  line.number("--top", arguments->top, 0, 1'000'000'000);
-  line.flag("--json", arguments->json);
-  line.option("--html", arguments->html);
-  line.model("--against", arguments->against);
-  line.option("--run", arguments->run);
-  line.option("--statistics", arguments->statistics);
-  add_share_options(line, arguments->share);
-  line.threads();
-  line.flag("--quiet", arguments->quiet);
+  CommandLine line(app, "compare", *arguments);
   line.callback([arguments] { run(*arguments); }, [arguments] { check(*arguments); });
 }
 

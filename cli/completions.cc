@@ -1,23 +1,17 @@
-// Generates the completions of shells from the texts of --help.
+// The completions of shells.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <memory>
+#include <algorithm>
 #include <string>
 
-#include "commands.h"
-#include "described.h"
-#include "terminal.h"
+#include "checkpoint/base/option_values.h"
+#include "help.h"
 
 namespace nvfp4::cli {
 namespace {
 
-constexpr const char* kCompletionsFooter = R"(
-Examples:
-  nvfp4 completions bash > ~/.local/share/bash-completion/completions/nvfp4
-  nvfp4 completions zsh > ~/.zfunc/_nvfp4       # with fpath+=~/.zfunc
-  nvfp4 completions fish > ~/.config/fish/completions/nvfp4.fish
-)";
+using Commands = std::span<const Command>;
 
 std::string joined(const std::vector<std::string>& words) {
   return fmt::format("{}", fmt::join(words, " "));
@@ -36,38 +30,42 @@ std::string quoted(const std::string& text, std::string_view special = "") {
   return out + "'";
 }
 
-std::vector<std::string> names_of_commands(const CLI::App& app) {
+std::vector<std::string> command_names(Commands commands) {
   std::vector<std::string> names;
-  for (const CLI::App* command : commands_of(app)) names.push_back(command->get_name());
+  for (const Command& command : commands) names.push_back(command.name);
   return names;
 }
 
-/// Reports whether a command is expected next, as after "help" and "man".
-bool takes_command(const Described& d) { return d.argument && d.names[0] == "COMMAND"; }
+/// Returns the words that may stand here; a command after "help" and "man".
+std::vector<std::string> words_for(const CommandOption& option, Commands commands) {
+  return option.names == "[COMMAND]" ? command_names(commands) : option.choices;
+}
 
-std::string bash(const CLI::App& app) {
-  std::string values, files, options;
-  const auto add = [&](const std::string& command, const CLI::App& of) {
+std::string bash(Commands commands) {
+  std::string values, files, shown;
+  const auto add = [&](const Command& command) {
     std::vector<std::string> all;
-    for (const Described& d : described(of)) {
-      const auto words = takes_command(d) ? names_of_commands(app) : d.values;
-      if (d.argument && !words.empty())
-        options += fmt::format("    '{} '*) words={} ;;\n", command, quoted(joined(words)));
-      if (d.argument) continue;
-      all.insert(all.end(), d.names.begin(), d.names.end());
-      for (const std::string& name : d.names) {
-        if (d.value.empty()) continue;
-        if (d.values.empty())
-          files += fmt::format("    '{} {}') return ;;\n", command, name);
+    for (const CommandOption& option : command.options) {
+      const std::vector<std::string> words = words_for(option, commands);
+      if (option.is_argument()) {
+        if (!words.empty())
+          shown += fmt::format("    '{} '*) words={} ;;\n", command.name, quoted(joined(words)));
+        continue;
+      }
+      for (const std::string& name : options::split(option.names)) {
+        all.push_back(name);
+        if (option.is_flag()) continue;
+        if (words.empty())
+          files += fmt::format("    '{} {}') return ;;\n", command.name, name);
         else
           values +=
-              fmt::format("    '{} {}') words={} ;;\n", command, name, quoted(joined(d.values)));
+              fmt::format("    '{} {}') words={} ;;\n", command.name, name, quoted(joined(words)));
       }
     }
-    options += fmt::format("    '{} -'*) words={} ;;\n", command, quoted(joined(all)));
+    shown += fmt::format("    '{} -'*) words={} ;;\n", command.name, quoted(joined(all)));
   };
-  add("", app);
-  for (const CLI::App* command : commands_of(app)) add(command->get_name(), *command);
+  add(program());
+  for (const Command& command : commands) add(command);
   return fmt::format(R"(# bash completion of nvfp4; files where nothing else fits
 _nvfp4() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} command= words= i
@@ -84,34 +82,42 @@ _nvfp4() {{
 }}
 complete -o default -F _nvfp4 nvfp4
 )",
-                     values, files, options, quoted(joined(names_of_commands(app))));
+                     values, files, shown, quoted(joined(command_names(commands))));
 }
 
-std::string zsh_options(const CLI::App& app, const CLI::App& of, const char* indent) {
+/// Returns the value of an option without characters that zsh reads as syntax.
+std::string zsh_value(const CommandOption& option) {
+  std::string value = option.value;
+  std::ranges::replace_if(
+      value, [](char c) { return c == ':' || c == '[' || c == ']'; }, ' ');
+  return value;
+}
+
+std::string zsh_options(const Command& command, Commands commands, const char* indent) {
   std::string out;
   int argument = 0;
-  for (const Described& d : described(of)) {
-    const auto words = takes_command(d) ? names_of_commands(app) : d.values;
+  for (const CommandOption& option : command.options) {
+    const std::vector<std::string> words = words_for(option, commands);
     const std::string action = words.empty() ? "_files" : fmt::format("({})", joined(words));
-    if (d.argument) {
-      out += fmt::format("{}{}:{}:{} \\\n", indent, ++argument, d.names[0], quoted(action));
+    if (option.is_argument()) {
+      out += fmt::format("{}{}:{}:{} \\\n", indent, ++argument,
+                         option.keyword.empty() ? "word" : option.keyword, quoted(action));
       continue;
     }
-    const std::string text = quoted(d.text, "[]:\\");
-    for (const std::string& name : d.names)
+    const std::string text = quoted(option.text, "[]:\\");
+    for (const std::string& name : options::split(option.names))
       out += fmt::format("{}'{}[{}]{}' \\\n", indent, name, text.substr(1, text.size() - 2),
-                         d.value.empty() ? "" : fmt::format(":{}:{}", d.value, action));
+                         option.is_flag() ? "" : fmt::format(":{}:{}", zsh_value(option), action));
   }
   return out.substr(0, out.size() - 3) + "\n";
 }
 
-std::string zsh(const CLI::App& app) {
-  std::string commands, cases;
-  for (const CLI::App* command : commands_of(app)) {
-    commands +=
-        fmt::format("      {}\n", quoted(command->get_name() + ':' + command->get_description()));
-    cases += fmt::format("    {})\n      _arguments \\\n{}      ;;\n", command->get_name(),
-                         zsh_options(app, *command, "        "));
+std::string zsh(Commands commands) {
+  std::string all, cases;
+  for (const Command& command : commands) {
+    all += fmt::format("      {}\n", quoted(command.name + ':' + command.summary));
+    cases += fmt::format("    {})\n      _arguments \\\n{}      ;;\n", command.name,
+                         zsh_options(command, commands, "        "));
   }
   return fmt::format(R"(#compdef nvfp4
 _nvfp4() {{
@@ -132,49 +138,40 @@ _nvfp4() {{
 }}
 _nvfp4 "$@"
 )",
-                     commands, cases, zsh_options(app, app, "        "));
+                     all, cases, zsh_options(program(), commands, "        "));
 }
 
-std::string fish(const CLI::App& app) {
+std::string fish(Commands commands) {
   std::string out;
-  const auto add = [&](const std::string& when, const CLI::App& of) {
-    for (const Described& d : described(of)) {
-      const auto words = takes_command(d) ? names_of_commands(app) : d.values;
+  const auto add = [&](const std::string& when, const Command& command) {
+    for (const CommandOption& option : command.options) {
+      const std::vector<std::string> words = words_for(option, commands);
       const std::string start = fmt::format("complete -c nvfp4 -n {}", quoted(when));
-      if (d.argument) {
+      if (option.is_argument()) {
         if (!words.empty()) out += fmt::format("{} -x -a {}\n", start, quoted(joined(words)));
         continue;
       }
       out += start;
-      for (const std::string& name : d.names)
+      for (const std::string& name : options::split(option.names))
         out += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
-      if (!d.value.empty())
-        out += d.values.empty() ? " -r" : fmt::format(" -x -a {}", quoted(joined(d.values)));
-      out += fmt::format(" -d {}\n", quoted(d.text, "\\"));
+      if (!option.is_flag())
+        out += words.empty() ? " -r" : fmt::format(" -x -a {}", quoted(joined(words)));
+      out += fmt::format(" -d {}\n", quoted(option.text, "\\"));
     }
   };
-  for (const CLI::App* command : commands_of(app))
-    out += fmt::format("complete -c nvfp4 -n __fish_use_subcommand -x -a {} -d {}\n",
-                       command->get_name(), quoted(command->get_description(), "\\"));
-  add("__fish_use_subcommand", app);
-  for (const CLI::App* command : commands_of(app))
-    add("__fish_seen_subcommand_from " + command->get_name(), *command);
+  for (const Command& command : commands)
+    out += fmt::format("complete -c nvfp4 -n __fish_use_subcommand -x -a {} -d {}\n", command.name,
+                       quoted(command.summary, "\\"));
+  add("__fish_use_subcommand", program());
+  for (const Command& command : commands)
+    add("__fish_seen_subcommand_from " + command.name, command);
   return out;
 }
 
 }  // namespace
 
-void add_completions(CLI::App& app) {
-  auto shell = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand(
-      "completions", "Write what bash, zsh or fish need to complete commands and options");
-  command->add_option("SHELL", *shell, "bash, zsh or fish")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  command->footer(kCompletionsFooter);
-  command->callback([&app, shell] {
-    print(*shell == "bash" ? bash(app) : *shell == "zsh" ? zsh(app) : fish(app));
-  });
+std::string completions(const std::string& shell, Commands commands) {
+  return shell == "bash" ? bash(commands) : shell == "zsh" ? zsh(commands) : fish(commands);
 }
 
 }  // namespace nvfp4::cli

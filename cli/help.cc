@@ -2,10 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <vector>
-
-#include "commands/commands.h"
 #include "terminal.h"
 
 namespace nvfp4::cli {
@@ -33,49 +29,33 @@ std::string paragraph(const std::string& text) {
   return out;
 }
 
-/// Returns arguments and options in the order of commands/commands.h. Those that are not in it,
-/// such as --help, come first.
-std::vector<const CLI::Option*> in_order_of_table(const CLI::App& app) {
-  std::vector<const CLI::Option*> all = app.get_options();
-  for (const Command& command : commands()) {
-    if (command.name != app.get_name()) continue;
-    std::ranges::stable_sort(all, {}, [&](const CLI::Option* option) {
-      const CommandOption* about = command.find(option->get_single_name());
-      if (about == nullptr) about = command.find("--" + option->get_single_name());
-      return about == nullptr ? -1 : about - command.options.data();
-    });
-  }
-  return all;
-}
-
 }  // namespace
 
-std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
-                                     CLI::AppFormatMode /*mode*/) const {
+std::string help_text(const Command& command) {
   const Style style(stdout);
-  std::string usage = name, arguments, options, commands;
-  for (const CLI::Option* option : in_order_of_table(*app)) {
-    if (option->get_positional()) {
-      const std::string argument = option->get_name(true);
-      usage += ' ' + (option->get_required() ? argument : '[' + argument + ']');
-      arguments += entry(argument, option->get_description());
-    } else {
-      std::string left = option->get_name(false, true);
-      if (const std::size_t comma = left.find(','); comma != left.npos) left.insert(comma + 1, " ");
-      if (!option->get_option_text().empty()) left += ' ' + option->get_option_text();
-      options += entry(left, option->get_description());
+  std::string usage = command.name.empty() ? "nvfp4" : "nvfp4 " + command.name;
+  std::string arguments, options, below;
+  for (const CommandOption& option : command.options) {
+    if (option.is_argument()) {
+      usage += ' ' + option.names;
+      arguments += entry(option.names, option.text);
+      continue;
     }
+    std::string left = option.names;
+    if (const std::size_t comma = left.find(','); comma != left.npos) left.insert(comma + 1, " ");
+    if (!option.value.empty()) left += ' ' + option.value;
+    options += entry(left, option.text);
   }
-  for (const CLI::App* command : app->get_subcommands({}))
-    commands += entry(command->get_name(), command->get_description());
-  usage += commands.empty() ? " [options]" : " COMMAND [arguments]";
+  if (command.name.empty())
+    for (const Command& each : commands()) below += entry(each.name, each.summary);
+  usage += below.empty() ? " [options]" : " COMMAND [arguments]";
 
-  std::string out = paragraph(app->get_description());
+  std::string out = paragraph(command.summary);
   out += fmt::format("\n{} {}\n", style.bold("Usage:"), usage);
-  if (!commands.empty()) out += fmt::format("\n{}\n{}", style.bold("Commands:"), commands);
+  if (!below.empty()) out += fmt::format("\n{}\n{}", style.bold("Commands:"), below);
   if (!arguments.empty()) out += fmt::format("\n{}\n{}", style.bold("Arguments:"), arguments);
-  if (!options.empty()) out += fmt::format("\n{}\n{}", style.bold("Options:"), options);
-  return out + app->get_footer();
+  out += fmt::format("\n{}\n{}", style.bold("Options:"), options);
+  return out + command.notes;
 }
 
 }  // namespace nvfp4::cli

@@ -18,12 +18,6 @@
 namespace nvfp4::cli {
 namespace {
 
-struct InspectArguments {
-  InspectOptions options;
-  bool json = false, no_histogram = false, quiet = false;
-  std::int64_t row = 0, blocks = 4;
-};
-
 class Range {
  public:
   void add(double x) {
@@ -192,7 +186,7 @@ std::string text(const InspectReport& report, const std::vector<InspectedBlock>&
   const auto fact = [&](const char* name, const std::string& value) {
     facts.add({style.dim(name), value});
   };
-  if (arguments.options.tensor) {
+  if (arguments.tensor) {
     const InspectedTensor& t = report.tensors.front();
     fact("tensor", clean(t.name));
     fact("form", form(t));
@@ -210,41 +204,30 @@ std::string text(const InspectReport& report, const std::vector<InspectedBlock>&
   if (!globals.empty()) fact("global scales", globals.text());
   if (!inputs.empty()) fact("input scales", inputs.text());
   out += '\n' + facts.text();
-  if (!arguments.options.tensor) out += '\n' + group_table(report, style);
+  if (!arguments.tensor) out += '\n' + group_table(report, style);
   const std::string counts = histogram(codes, style);
   const std::string shown = block_table(blocks, style);
   if (!shown.empty()) out += '\n' + shown;
   return out + (counts.empty() ? "" : '\n' + counts);
 }
 
-void run(InspectArguments& arguments) {
-  InspectOptions& options = arguments.options;
-  options.histograms = !arguments.no_histogram;
+void run(InspectArguments& options) {
   const InspectReport report = [&] {
-    ProgressBar progress("inspect", arguments.quiet);
+    ProgressBar progress("inspect", options.quiet);
     options.progress = progress.callback();
     return inspect_checkpoint(options);
   }();
   std::vector<InspectedBlock> blocks;
   if (options.tensor && options.histograms)
-    blocks = inspect_blocks(options.path, *options.tensor, arguments.row, arguments.blocks);
-  print(arguments.json ? json_text(report, blocks) + "\n" : text(report, blocks, arguments));
+    blocks = inspect_blocks(options.path, *options.tensor, options.row, options.blocks);
+  print(options.json ? json_text(report, blocks) + "\n" : text(report, blocks, options));
 }
 
 }  // namespace
 
 void add_inspect(CLI::App& app) {
   auto arguments = std::make_shared<InspectArguments>();
-  constexpr std::int64_t kMostRows = std::int64_t{1} << 48;
-  CommandLine line(app, "inspect");
-  line.model("PATH", arguments->options.path);
-  line.option("--tensor", arguments->options.tensor);
-  line.number("--row", arguments->row, std::int64_t{0}, kMostRows);
-  line.number("--blocks", arguments->blocks, 0, 1'000'000);
-  line.flag("--json", arguments->json);
-  line.flag("--no-histogram", arguments->no_histogram);
-  line.threads();
-  line.flag("--quiet", arguments->quiet);
+  CommandLine line(app, "inspect", *arguments);
   line.callback([arguments] { run(*arguments); });
 }
 

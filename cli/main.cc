@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "checkpoint/base/error_codes.h"
+#include "checkpoint/base/options_error.h"
 #include "command_line.h"
 #include "commands.h"
 #include "help.h"
@@ -25,23 +26,6 @@ namespace nvfp4::cli {
 namespace {
 
 constexpr int kFailed = 1, kUsage = 2;
-
-constexpr const char* kFooter = R"(
-Environment:
-  NVFP4_BACKEND           backend if --backend is not given
-  NVFP4_THREADS           threads if --threads is not given
-  NVFP4_TUNE_CACHE        file with the measurements of nvfp4 tune
-  NO_COLOR                no colours, if set to anything
-
-Example, with a small synthetic model:
-  nvfp4 sample tiny
-  nvfp4 quantize tiny tiny-nvfp4
-  nvfp4 compare tiny tiny-nvfp4
-
-Exit status: 0 done; 1 an input or output failed; 2 wrong usage; 3 verify found
-a fault, the output of repair still has one, compare had an incomplete
-checkpoint or no common tensor, or selftest found a wrong result.
-)";
 
 /// True if errors are also printed to stdout as JSON.
 bool g_json = false;
@@ -78,30 +62,50 @@ std::string code_table() {
   return out;
 }
 
-void add_help(CLI::App& app) {
-  auto topic = std::make_shared<std::string>();
-  CLI::App* help = app.add_subcommand("help", "Show the help of a command");
-  help->add_option("COMMAND", *topic, "a command, an error code, or \"errors\" for all codes");
-  help->callback([&app, topic] {
-    if (topic->empty()) throw CLI::CallForHelp();
-    if (*topic == "errors") return print(code_table());
-    for (const ErrorInfo& code : error_codes())
-      if (code.name() == *topic) return print(code_text(code));
-    const auto found =
-        app.get_subcommands([&](const CLI::App* command) { return command->get_name() == *topic; });
-    if (found.empty())
-      throw CLI::ValidationError("help", fmt::format("no command '{}'{}", *topic,
-                                                     did_you_mean(*topic, command_names(app))));
-    print(found[0]->help("nvfp4"));
-  });
-  help->footer("\nExamples:\n  nvfp4 help quantize\n  nvfp4 help NV0102\n");
+/// Returns the command with this name. Throws CLI::ValidationError.
+const Command& topic_command(const char* of, const std::string& topic) {
+  for (const Command& command : commands())
+    if (command.name == topic) return command;
+  throw CLI::ValidationError(of, no_command(topic));
 }
 
-/// Returns the command whose help the message names: the one on the command line.
-std::string help_of(const CLI::App& app) {
+void show_help(const std::string& topic) {
+  if (topic.empty()) return print(help_text(program()));
+  if (topic == "errors") return print(code_table());
+  for (const ErrorInfo& code : error_codes())
+    if (code.name() == topic) return print(code_text(code));
+  print(help_text(topic_command("help", topic)));
+}
+
+/// Adds the commands that show texts.
+void add_texts(CLI::App& app) {
+  auto shell = std::make_shared<Topic>(), page = std::make_shared<Topic>(),
+       topic = std::make_shared<Topic>();
+  CommandLine(app, "completions", *shell).callback([shell] {
+    print(completions(shell->topic, commands()));
+  });
+  CommandLine(app, "man", *page).callback([page] {
+    print(man_page(page->topic.empty() ? program() : topic_command("man", page->topic)));
+  });
+  CommandLine(app, "help", *topic).callback([topic] { show_help(topic->topic); });
+}
+
+/// Returns the table of the command on the command line.
+const Command& command_of(const CLI::App& app) {
   const auto commands = app.get_subcommands();
-  if (commands.empty() || commands[0]->get_name() == "help") return "nvfp4 --help";
-  return fmt::format("nvfp4 {} --help", commands[0]->get_name());
+  return commands.empty() ? program() : command(commands[0]->get_name());
+}
+
+/// Returns the words that the command, or the program, did not understand.
+std::vector<std::string> remaining_of(const CLI::App& app) {
+  const auto commands = app.get_subcommands();
+  return (commands.empty() ? app : *commands[0]).remaining();
+}
+
+/// Returns the command whose help a message names.
+std::string help_of(const Command& command) {
+  if (command.name.empty() || command.name == "help") return "nvfp4 --help";
+  return fmt::format("nvfp4 {} --help", command.name);
 }
 
 /// Splits "--name=" into the name and an empty word. CLI11 would take the next word as the value.
@@ -117,15 +121,12 @@ void part_empty_values(std::vector<std::string>& words) {
 }
 
 int run(std::vector<std::string> words) {
-  CLI::App app(
-      "Quantizes Hugging Face checkpoints to NVFP4 (4-bit floating point with block scales), on "
-      "any CPU.",
-      "nvfp4");
-  app.formatter(std::make_shared<HelpFormatter>());
-  app.set_help_flag("-h,--help", "show this help");
-  add_version(app);
+  CLI::App app(program().summary, "nvfp4");
+  app.set_help_flag("-h,--help");
+  ProgramFlags flags;
+  for (const CommandOption& option : program().options)
+    if (option.set) app.add_flag_callback(option.names, [&] { option.set(&flags, {}); });
   app.require_subcommand(0, 1);
-  app.footer(kFooter);
   add_quantize(app);
   add_convert(app);
   add_inspect(app);
@@ -136,35 +137,39 @@ int run(std::vector<std::string> words) {
   add_bench(app);
   add_tune(app);
   add_selftest(app);
-  add_completions(app);
-  add_man(app);
-  add_help(app);
+  add_texts(app);
   try {
     part_empty_values(words);
     // CLI11 takes the words in reverse order, without the program's name.
     std::ranges::reverse(words);
     words.pop_back();
     app.parse(std::move(words));
-    if (app.get_subcommands().empty()) throw CLI::RequiredError("a command");
+    if (flags.version)
+      print(version_text(flags.verbose) + '\n');
+    else if (app.get_subcommands().empty())
+      throw CLI::RequiredError("a command");
     return 0;
   } catch (const CLI::CallForHelp&) {
-    const auto commands = app.get_subcommands();
-    const bool whole = commands.empty() || commands[0]->get_name() == "help";
-    print(whole ? app.get_formatter()->make_help(&app, "nvfp4", CLI::AppFormatMode::Normal)
-                : commands[0]->help("nvfp4"));
+    const Command& command = command_of(app);
+    print(help_text(command.name == "help" ? program() : command));
     return 0;
-  } catch (const CLI::CallForVersion& e) {
-    print(fmt::format("{}\n", e.what()));
-    return 0;
+  } catch (const OptionsError& e) {
+    const Command& command = command_of(app);
+    const CommandOption* const option = command.find_keyword(e.option);
+    const std::string text =
+        e.option.empty() || option == nullptr ? e.what() : option->name() + ": " + e.what();
+    return fail(fmt::format("{}; see '{}'", text, help_of(command)), kUsage, e.code);
   } catch (const CLI::RuntimeError& e) {
     return e.get_exit_code();
   } catch (const CLI::ParseError& e) {
     // The value of a misspelled option takes the place of an argument, or an argument is missing.
-    std::string text = unknown_word(app);
+    const Command& command = command_of(app);
+    std::string text = unknown_word(command, remaining_of(app));
     const auto* of_value = text.empty() ? dynamic_cast<const UsageError*>(&e) : nullptr;
     if (text.empty()) text = e.what();
-    return fail(fmt::format("{}{} see '{}'", text, text.ends_with('?') ? "" : ";", help_of(app)),
-                kUsage, of_value != nullptr ? of_value->code : ErrorCode::usage);
+    return fail(
+        fmt::format("{}{} see '{}'", text, text.ends_with('?') ? "" : ";", help_of(command)),
+        kUsage, of_value != nullptr ? of_value->code : ErrorCode::usage);
   }
 }
 

@@ -1,25 +1,16 @@
-// Generates manual pages from the texts of --help.
+// Manual pages.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
 #include <string>
 #include <utility>
 
-#include "commands.h"
-#include "described.h"
+#include "checkpoint/base/option_values.h"
+#include "help.h"
 #include "nvfp4/runtime.h"
-#include "terminal.h"
-#include "unknown.h"
 
 namespace nvfp4::cli {
 namespace {
-
-constexpr const char* kManFooter = R"(
-Examples:
-  nvfp4 man quantize | man -l -
-  nvfp4 man > nvfp4.1
-)";
 
 /// Escapes text for roff.
 std::string roff(std::string_view text) {
@@ -43,12 +34,12 @@ std::string upper(std::string text) {
   return text;
 }
 
-std::string entry(const Described& d) {
+std::string entry(const std::string& names, const std::string& value, const std::string& text) {
   std::string left;
-  for (const std::string& name : d.names)
+  for (const std::string& name : options::split(names))
     left += fmt::format("{}\\fB{}\\fR", left.empty() ? "" : ", ", roff(name));
-  if (!d.value.empty()) left += fmt::format(" \\fI{}\\fR", roff(d.value));
-  return fmt::format(".TP\n{}\n{}\n", left, roff(d.text));
+  if (!value.empty()) left += fmt::format(" \\fI{}\\fR", roff(value));
+  return fmt::format(".TP\n{}\n{}\n", left, roff(text));
 }
 
 /// Returns the paragraphs of a footer. A line that ends in a colon starts a section, whose lines
@@ -74,49 +65,33 @@ std::string sections(std::string_view footer) {
   return out + open;
 }
 
-std::string page(const CLI::App& app, const CLI::App& of) {
-  const bool whole = &app == &of;
-  const std::string name = whole ? "nvfp4" : "nvfp4-" + of.get_name();
-  const std::string call = whole ? "nvfp4" : "nvfp4 " + of.get_name();
-  std::string usage, arguments, options, commands;
-  for (const Described& d : described(of)) {
-    if (d.argument)
-      usage += fmt::format(" {}\\fI{}\\fR{}", d.required ? "" : "[", roff(d.names[0]),
-                           d.required ? "" : "]");
-    (d.argument ? arguments : options) += entry(d);
+}  // namespace
+
+std::string man_page(const Command& command) {
+  const bool whole = command.name.empty();
+  const std::string name = whole ? "nvfp4" : "nvfp4-" + command.name;
+  const std::string call = whole ? "nvfp4" : "nvfp4 " + command.name;
+  std::string usage, arguments, options, below;
+  for (const CommandOption& option : command.options) {
+    if (option.is_argument()) usage += fmt::format(" \\fI{}\\fR", roff(option.names));
+    (option.is_argument() ? arguments : options) += entry(option.names, option.value, option.text);
   }
-  for (const CLI::App* command : commands_of(of))
-    commands += entry({{command->get_name()}, "", {}, command->get_description()});
+  if (whole)
+    for (const Command& each : commands()) below += entry(each.name, "", each.summary);
   std::string out = fmt::format(
       ".TH {} 1 \"\" \"nvfp4 {}\" \"nvfp4\"\n.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n\\fB{}\\fR{}{}\n",
-      roff(upper(name)), version(), roff(name), roff(of.get_description()), roff(call), usage,
-      commands.empty() ? " [options]" : " \\fICOMMAND\\fR [arguments]");
+      roff(upper(name)), version(), roff(name), roff(command.summary), roff(call), usage,
+      below.empty() ? " [options]" : " \\fICOMMAND\\fR [arguments]");
   const auto section = [&](const char* title, const std::string& text) {
     if (!text.empty()) out += fmt::format(".SH {}\n{}", title, text);
   };
-  section("COMMANDS", commands);
+  section("COMMANDS", below);
   section("ARGUMENTS", arguments);
   section("OPTIONS", options);
   // The text after the options of a command explains them.
-  const std::string rest = sections(of.get_footer());
+  const std::string rest = sections(command.notes);
   if (!rest.empty() && !rest.starts_with(".SH")) out += ".SH NOTES\n";
   return out + rest;
-}
-
-}  // namespace
-
-void add_man(CLI::App& app) {
-  auto topic = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("man", "Write the manual page of a command");
-  command->add_option("COMMAND", *topic, "one of the commands; nvfp4's own page if not given");
-  command->footer(kManFooter);
-  command->callback([&app, topic] {
-    if (topic->empty()) return print(page(app, app));
-    for (const CLI::App* each : commands_of(app))
-      if (each->get_name() == *topic) return print(page(app, *each));
-    throw CLI::ValidationError(
-        "man", fmt::format("no command '{}'{}", *topic, did_you_mean(*topic, command_names(app))));
-  });
 }
 
 }  // namespace nvfp4::cli

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 
+#include "checkpoint/run/start.h"
 #include "command_line.h"
 #include "commands.h"
 #include "nvfp4/error.h"
@@ -15,16 +16,8 @@
 namespace nvfp4::cli {
 namespace {
 
-struct RepairArguments {
-  RepairOptions options;
-  RunArguments run;
-  bool json = false;
-  std::size_t top = 3;
-};
-
-std::string text(const RepairReport& report, const RepairArguments& arguments) {
+std::string text(const RepairReport& report, const RepairArguments& options) {
   const Style style(stdout);
-  const RepairOptions& options = arguments.options;
   std::string out =
       fmt::format("{} {} {}{}\n", style.bold(clean(options.input.string())), arrow(),
                   style.bold(clean(options.output.string())), options.dry_run ? "  (dry run)" : "");
@@ -39,14 +32,13 @@ std::string text(const RepairReport& report, const RepairArguments& arguments) {
     const auto& all = changes[code];
     out += fmt::format("\n{}{}\n", style.bold(code),
                        all.size() > 1 ? fmt::format(", {} times", all.size()) : "");
-    for (std::size_t i = 0; i < std::min(arguments.top, all.size()); ++i) {
+    for (std::size_t i = 0; i < std::min(options.top, all.size()); ++i) {
       const RepairChange& c = *all[i];
       out += fmt::format("  {}\n    {}{}\n", clean(c.tensor), clean(c.text),
                          c.loss ? fmt::format("; {:.3g} % lost", 100 * *c.loss) : "");
     }
-    if (all.size() > arguments.top)
-      out +=
-          fmt::format("  {}\n", style.dim(fmt::format("and {} more", all.size() - arguments.top)));
+    if (all.size() > options.top)
+      out += fmt::format("  {}\n", style.dim(fmt::format("and {} more", all.size() - options.top)));
   }
   if (changes.empty()) out += "\nnothing to change, the copy is the same model\n";
   out += fmt::format("\nbefore: {} errors, {} warnings\n", report.before.count(Severity::error),
@@ -61,15 +53,14 @@ std::string text(const RepairReport& report, const RepairArguments& arguments) {
   return out;
 }
 
-void run(RepairArguments& arguments) {
-  RepairOptions& options = arguments.options;
-  const RepairReport report =
-      run_writing("repair", /*one_file=*/false, options, arguments.run, repair_checkpoint);
+void run(RepairArguments& options) {
+  const RepairReport report = run_writing<RepairOptions>("repair", /*one_file=*/false, options,
+                                                         options.quiet, repair_checkpoint);
   print_warnings(report.written);
-  if (arguments.json)
+  if (options.json)
     print(to_json(report) + "\n");
-  else if (!arguments.run.quiet)
-    print(text(report, arguments));
+  else if (!options.quiet)
+    print(text(report, options));
   if (report.after.broken()) throw CLI::RuntimeError(kBroken);
 }
 
@@ -77,18 +68,9 @@ void run(RepairArguments& arguments) {
 
 void add_repair(CLI::App& app) {
   auto arguments = std::make_shared<RepairArguments>();
-  RepairOptions& o = arguments->options;
-  CommandLine line(app, "repair");
-  line.model("PATH", o.input);
-  line.option("OUTPUT", o.output);
-  line.model("--source", o.source);
-  line.word("--scales", [&o](const std::string& s) { o.scales_swizzled = s == "swizzled"; });
-  line.word("--nibbles", [&o](const std::string& n) { o.high_nibble_first = n == "high"; });
-  line.number("--top", arguments->top, 0, 1'000'000'000);
-  line.flag("--json", arguments->json);
-  line.option("--method", o.method);
-  add_run_options(line, o, arguments->run);
-  line.callback([arguments] { run(*arguments); });
+  CommandLine line(app, "repair", *arguments);
+  line.callback([arguments] { run(*arguments); },
+                [arguments] { checkpoint::check_given(*arguments); });
 }
 
 }  // namespace nvfp4::cli

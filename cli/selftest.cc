@@ -15,25 +15,16 @@
 namespace nvfp4::cli {
 namespace {
 
-struct SelftestArguments {
-  std::string device, out;
-  bool no_rates = false, json = false, quiet = false;
-  SelftestOptions options;
-};
-
 void run(SelftestArguments& arguments) {
   std::optional<ReportFile> file;
   if (!arguments.out.empty()) file.emplace("--out", arguments.out);
-  SelftestOptions& o = arguments.options;
-  if (!arguments.device.empty()) o.device = device_from_name(arguments.device);
-  o.rates = !arguments.no_rates;
   if (!arguments.quiet && is_terminal(stderr))
-    o.progress = [](const std::string& what) { say(fmt::format("\r\033[K{}", what)); };
-  const SelftestReport report = run_selftest(o);
-  if (o.progress) say("\r\033[K");
+    arguments.progress = [](const std::string& what) { say(fmt::format("\r\033[K{}", what)); };
+  const SelftestReport report = run_selftest(arguments);
+  if (arguments.progress) say("\r\033[K");
   const std::string text = to_text(report), json = to_json(report);
   if (file) {
-    const bool only_json = arguments.out.ends_with(".json");
+    const bool only_json = arguments.out.string().ends_with(".json");
     file->write(only_json ? json + '\n' : fmt::format("{}\n{}\n", text, json));
   }
   if (arguments.json)
@@ -47,14 +38,7 @@ void run(SelftestArguments& arguments) {
 
 void add_selftest(CLI::App& app) {
   auto arguments = std::make_shared<SelftestArguments>();
-  CommandLine line(app, "selftest");
-  CommandLine::check(line.option("--device", arguments->device), device_from_name);
-  line.option("--out", arguments->out);
-  line.flag("--no-rates", arguments->no_rates);
-  line.option("--inject-fault", arguments->options.inject_fault);
-  line.flag("--json", arguments->json);
-  line.threads();
-  line.flag("--quiet", arguments->quiet);
+  CommandLine line(app, "selftest", *arguments);
   line.callback([arguments] { run(*arguments); });
 }
 

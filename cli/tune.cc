@@ -20,14 +20,6 @@
 namespace nvfp4::cli {
 namespace {
 
-struct TuneArguments {
-  std::string shape, device = "cuda:0", form = "dense", epilogue = "none", x = "bfloat16",
-                     out = "bfloat16";
-  std::vector<std::int64_t> rows = {1, 16, 64, 256};
-  GemmDescription description;
-  int shown = 5;
-};
-
 const std::map<std::string, GemmForm> kForms = {{"dense", GemmForm::dense},
                                                 {"grouped", GemmForm::grouped},
                                                 {"routed", GemmForm::routed},
@@ -50,11 +42,12 @@ bool take_shape(std::string_view text, GemmDescription& d) {
          take_number(text.substr(x + 1), d.k) && d.k % kBlock == 0;
 }
 
-std::string shape_fault(const std::string& text) {
-  GemmDescription d;
-  return take_shape(text, d)
-             ? ""
-             : fmt::format("'{}' must be NxK, such as 4096x7168, K a multiple of 16", text);
+void check(TuneArguments& arguments) {
+  if (!take_shape(arguments.shape, arguments))
+    throw UsageError(
+        fmt::format("--shape: '{}', must be NxK, such as 4096x7168, K a multiple of 16",
+                    arguments.shape),
+        ErrorCode::value);
 }
 
 void print_rows(std::int64_t m, const GemmTuning& tuning, int shown) {
@@ -79,18 +72,17 @@ void print_rows(std::int64_t m, const GemmTuning& tuning, int shown) {
 }
 
 void run(const TuneArguments& arguments) {
-  GemmDescription d = arguments.description;
-  take_shape(arguments.shape, d);
-  d.form = kForms.at(arguments.form);
-  d.epilogue = kEpilogues.at(arguments.epilogue);
-  d.x = kDTypes.at(arguments.x);
-  d.out = kDTypes.at(arguments.out);
-  const Device device = device_from_name(arguments.device);
+  const TuneWords& words = arguments;
+  GemmDescription d = arguments;
+  d.form = kForms.at(words.form);
+  d.epilogue = kEpilogues.at(words.epilogue);
+  d.x = kDTypes.at(words.x);
+  d.out = kDTypes.at(words.out);
   std::string file, note;
-  for (const std::int64_t m : arguments.rows) {
+  for (const std::int64_t m : words.rows) {
     d.m = m;
-    const GemmTuning tuning = tune_gemm(d, device);
-    print_rows(m, tuning, arguments.shown);
+    const GemmTuning tuning = tune_gemm(d, words.device);
+    print_rows(m, tuning, words.shown);
     file = tuning.file;
     if (!tuning.note.empty() && tuning.note != note)
       say(fmt::format("nvfp4: warning: {}\n", clean(tuning.note)));
@@ -103,25 +95,8 @@ void run(const TuneArguments& arguments) {
 
 void add_tune(CLI::App& app) {
   auto arguments = std::make_shared<TuneArguments>();
-  GemmDescription& d = arguments->description;
-  constexpr std::int64_t kMost = std::int64_t{1} << 20;
-  CommandLine line(app, "tune");
-  line.option("--shape", arguments->shape)->check(CLI::Validator(shape_fault, ""));
-  line.number("--rows", arguments->rows, std::int64_t{1}, (std::int64_t{1} << 31) - 256)
-      ->delimiter(',');
-  CommandLine::check(line.option("--device", arguments->device), device_from_name);
-  line.option("--form", arguments->form);
-  line.number("--groups", d.groups, std::int64_t{1}, kMost);
-  line.number("--top-k", d.top_k, std::int64_t{1}, kMost);
-  line.flag("--shared-x", d.shared_x);
-  line.option("--epilogue", arguments->epilogue);
-  line.option("--x", arguments->x);
-  line.option("--out", arguments->out);
-  line.flag("--batch-invariant", d.batch_invariant);
-  line.number("--workspace", d.max_workspace_bytes, std::int64_t{0},
-              std::numeric_limits<std::int64_t>::max());
-  line.number("--show", arguments->shown, 1, 1000);
-  line.callback([arguments] { run(*arguments); });
+  CommandLine line(app, "tune", *arguments);
+  line.callback([arguments] { run(*arguments); }, [arguments] { check(*arguments); });
 }
 
 }  // namespace nvfp4::cli

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "checkpoint/base/option_values.h"
+
 namespace nvfp4::cli {
 namespace {
 
@@ -36,35 +38,8 @@ std::size_t distance(std::string_view word, std::string_view name) {
   return word.size() >= 3 && name.starts_with(word) ? 1 : edits(word, name);
 }
 
-/// Returns options such as "--format". One letter is near every other, so short options are left
-/// out.
-std::vector<std::string> long_options(const CLI::App& command) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : command.get_options())
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  return names;
-}
-
-std::string unknown_option(const CLI::App& app, const CLI::App& command, std::string_view word) {
-  const std::string name(word.substr(0, word.find('=')));
-  std::string text = fmt::format("no option '{}'", name);
-  if (&command != &app) text += " of " + command.get_name();
-  for (const CLI::App* other : app.get_subcommands([](const CLI::App*) { return true; }))
-    if (std::ranges::count(long_options(*other), name) != 0)
-      return fmt::format("{}; {} has it", text, other->get_name());
-  return text + did_you_mean(name, long_options(command));
-}
-
-std::string too_many(const CLI::App& command, const std::string& word) {
-  std::string arguments;
-  for (const CLI::Option* option : command.get_options())
-    if (option->get_positional()) arguments += ' ' + option->get_name(true);
-  return fmt::format("'{}' is one argument too many: {}{}", word, command.get_name(),
-                     arguments.empty() ? " takes none" : arguments);
-}
-
-}  // namespace
-
+/// Returns a text such as "; did you mean 'quantize'?" with the name nearest to `word`, or "" if
+/// none is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& names) {
   const std::string_view bare = without_dashes(word);
   const std::size_t most = std::max<std::size_t>(1, bare.size() / 3);
@@ -79,22 +54,49 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
   return nearest == nullptr ? "" : fmt::format("; did you mean '{}'?", *nearest);
 }
 
-std::vector<std::string> command_names(const CLI::App& app) {
+/// Returns options such as "--format". One letter is near every other, so short options are left
+/// out.
+std::vector<std::string> long_options(const Command& command) {
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    names.push_back(command->get_name());
+  for (const CommandOption& option : command.options)
+    for (const std::string& name : options::split(option.names))
+      if (name.starts_with("--")) names.push_back(name);
   return names;
 }
 
-std::string unknown_word(const CLI::App& app) {
-  const auto commands = app.get_subcommands();
-  const CLI::App& command = commands.empty() ? app : *commands[0];
-  const std::vector<std::string> words = command.remaining();
+std::string unknown_option(const Command& command, std::string_view word) {
+  const std::string name(word.substr(0, word.find('=')));
+  std::string text = fmt::format("no option '{}'", name);
+  if (!command.name.empty()) text += " of " + command.name;
+  if (const std::string now = command.place_of_former(name); !now.empty())
+    return fmt::format("{}; did you mean '{}'?", text, now);
+  for (const Command& other : commands())
+    if (other.find(name) != nullptr) return fmt::format("{}; {} has it", text, other.name);
+  return text + did_you_mean(name, long_options(command));
+}
+
+std::string too_many(const Command& command, const std::string& word) {
+  std::string arguments;
+  for (const CommandOption& option : command.options)
+    if (option.is_argument()) arguments += ' ' + option.names;
+  return fmt::format("'{}' is one argument too many: {}{}", word, command.name,
+                     arguments.empty() ? " takes none" : arguments);
+}
+
+}  // namespace
+
+std::string no_command(std::string_view word) {
+  std::vector<std::string> names;
+  for (const Command& command : commands()) names.push_back(command.name);
+  return fmt::format("no command '{}'{}", word, did_you_mean(word, names));
+}
+
+std::string unknown_word(const Command& command, const std::vector<std::string>& words) {
   const auto option = std::ranges::find_if(
       words, [](const std::string& word) { return word.size() > 1 && word[0] == '-'; });
-  if (commands.empty() && !words.empty() && option != words.begin())
-    return fmt::format("no command '{}'{}", words[0], did_you_mean(words[0], command_names(app)));
-  if (option != words.end()) return unknown_option(app, command, *option);
+  if (command.name.empty() && !words.empty() && option != words.begin())
+    return no_command(words[0]);
+  if (option != words.end()) return unknown_option(command, *option);
   return words.empty() ? "" : too_many(command, words[0]);
 }
 

@@ -14,13 +14,6 @@
 namespace nvfp4::cli {
 namespace {
 
-struct VerifyArguments {
-  VerifyOptions options;
-  ShareArguments share;
-  bool json = false, quiet = false;
-  std::size_t top = 3;
-};
-
 std::string paint(Severity severity, std::string_view text, const Style& style) {
   return severity == Severity::error     ? style.red(text)
          : severity == Severity::warning ? style.yellow(text)
@@ -111,11 +104,11 @@ std::string text(const VerifyReport& report, const VerifyArguments& arguments) {
 }
 
 void run(VerifyArguments& arguments) {
-  const SharedWork work = arguments.share.work();
+  const SharedWork work = work_of(arguments);
   const Shared<VerifyReport> shared = [&] {
     ProgressBar progress("verify", arguments.quiet);
-    arguments.options.progress = progress.callback();
-    return verify_share(arguments.options, work);
+    arguments.progress = progress.callback();
+    return verify_share(arguments, work);
   }();
   if (!shared.report) return print_missing(work, shared.missing, arguments.json);
   const VerifyReport& report = *shared.report;
@@ -127,18 +120,8 @@ void run(VerifyArguments& arguments) {
 
 void add_verify(CLI::App& app) {
   auto arguments = std::make_shared<VerifyArguments>();
-  VerifyOptions& o = arguments->options;
-  CommandLine line(app, "verify");
-  line.model("PATH", o.path);
-  line.model("--source", o.source);
-  line.option("--for", o.loader);
-  line.flag("--full", o.full);
-  line.number("--top", arguments->top, 0, 1'000'000'000);
-  line.flag("--json", arguments->json);
-  add_share_options(line, arguments->share);
-  line.threads();
-  line.flag("--quiet", arguments->quiet);
-  line.callback([arguments] { run(*arguments); }, [arguments] { arguments->share.work(); });
+  CommandLine line(app, "verify", *arguments);
+  line.callback([arguments] { run(*arguments); }, [arguments] { work_of(*arguments); });
 }
 
 }  // namespace nvfp4::cli

@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <memory>
-
 #include "backends/cuda_build.h"
 #include "commands.h"
 #include "nvfp4/device.h"
@@ -30,19 +28,11 @@ std::string details() {
 
 }  // namespace
 
-void add_version(CLI::App& app) {
-  auto verbose = std::make_shared<bool>(false);
-  app.add_flag("--verbose", *verbose,
-               "with --version: also the instruction sets and GPUs of this build and machine");
-  app.set_version_flag(
-      "-V,--version",
-      [verbose] {
-        std::string text = fmt::format("nvfp4 {}", version());
-        if (*verbose) text += '\n' + details();
-        while (text.ends_with('\n')) text.pop_back();
-        return text;
-      },
-      "show the version");
+std::string version_text(bool verbose) {
+  std::string text = fmt::format("nvfp4 {}", version());
+  if (verbose) text += '\n' + details();
+  while (text.ends_with('\n')) text.pop_back();
+  return text;
 }
 
 }  // namespace nvfp4::cli

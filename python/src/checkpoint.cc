@@ -1,10 +1,14 @@
 #include "nvfp4/checkpoint/checkpoint.h"
 
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <initializer_list>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -13,8 +17,9 @@
 #include "checkpoint/hub/hub.h"
 #include "checkpoint/match/entry_list.h"
 #include "checkpoint/safetensors/apart.h"
+#include "commands/arguments.h"
+#include "commands/commands.h"
 #include "interruptible.h"
-#include "keywords.h"
 #include "nvfp4/checkpoint/convert.h"
 #include "nvfp4/checkpoint/repair.h"
 #include "nvfp4/checkpoint/safetensors.h"
@@ -28,204 +33,120 @@ namespace {
 using namespace nb::literals;
 namespace fs = std::filesystem;
 
-/// Sets the run options from keywords. `input` is the function's name for the input.
-void take_run_options(const Keywords& given, const char* input, RunOptions& options) {
-  given.take(input, options.input);
-  given.take("output", options.output);
-  given.take("input_amax", options.input_amax);
-  given.take("resume", options.resume);
-  given.take("overwrite", options.overwrite);
-  given.take("dry_run", options.dry_run);
-  given.take("backend", options.backend);
-  options.device = device_from_name(given.word("device", "cpu"));
+/// The words of each argument that was given, by keyword.
+using Words = std::map<std::string, std::vector<std::string>>;
+
+/// Returns the arguments of a command. Throws ValueError for wrong words.
+template <class Arguments>
+Arguments arguments_of(const Command& command, const Words& given) {
+  Arguments arguments;
+  for (const auto& [keyword, words] : given) {
+    const CommandOption* const option = command.find_keyword(keyword);
+    if (option == nullptr) throw ValueError(keyword + ": no option of " + command.function);
+    try {
+      option->set(&arguments, words);
+    } catch (const ValueError& e) {
+      const std::string what = e.what();
+      throw ValueError(what.starts_with('\'') ? keyword + " = " + what : what, e.code);
+    }
+  }
+  return arguments;
 }
 
 template <class Report>
 std::string to_json(const Shared<Report>& shared) {
   return shared.report ? nvfp4::to_json(*shared.report) : missing_to_json(shared.missing);
 }
+std::string to_json(const SampleReport& /*report*/) { return "null"; }
 using nvfp4::to_json;
 
-/// Returns work(options) as JSON, with the progress function of `given`.
-template <class Options, class Work>
-std::string report_of(const nb::dict& given, Options& options, const Work& work) {
-  const nb::object progress =
-      given.contains("progress") ? nb::object(given["progress"]) : nb::object(nb::none());
+/// Returns work(arguments) as JSON.
+template <class Arguments, class Work>
+std::string run(const Command& command, const Words& given, const nb::object& progress,
+                const Work& work) {
+  auto arguments = arguments_of<Arguments>(command, given);
   return interruptible(progress, [&](const OnProgress& on_progress) {
-    options.progress = on_progress;
-    return to_json(work(options));
+    arguments.progress = on_progress;
+    return to_json(work(arguments));
   });
 }
 
-template <class Options>
-void take_rank(const Keywords& words, const nb::dict& given, Options& options) {
-  std::optional<int> number;
-  words.take("rank", number);
-  const Rank rank = rank_from_text(
-      number, given.contains("ranks") ? nb::str(nb::handle(given["ranks"])).c_str() : "1");
-  options.rank = rank.rank;
-  options.ranks = rank.ranks;
+QuantizeReport quantize(QuantizeArguments& arguments) {
+  const Rank rank = rank_of(arguments);
+  arguments.rank = rank.rank;
+  arguments.ranks = rank.ranks;
+  return quantize_checkpoint(arguments);
 }
 
-void take_allow(const Keywords& given, Allowed& allowed) {
-  std::vector<std::string> names;
-  given.take("allow", names);
-  allowed = allowed_from_names(names);
+Shared<VerifyReport> verify(const VerifyArguments& arguments) {
+  return verify_share(arguments, work_of(arguments));
 }
 
-std::string quantize_json(const nb::dict& given) {
-  const Keywords words("quantize", given);
-  QuantizeCheckpointOptions options;
-  take_run_options(words, "input", options);
-  options.scheme = scheme_from_name(words.word("scheme", "nvfp4"));
-  words.take("format", options.format);
-  words.take("method", options.method);
-  words.take("statistics", options.statistics);
-  words.take("recipe", options.recipe);
-  words.take("bits", options.bits);
-  if (const std::string size = given.contains("size") && !nb::handle(given["size"]).is_none()
-                                   ? nb::str(nb::handle(given["size"])).c_str()
-                                   : "";
-      !size.empty())
-    options.size = size_from_text(size);
-  words.take("merge", options.merge);
-  words.take("ignore", options.ignore);
-  words.take("include", options.include);
-  words.take("fuse", options.fuse);
-  take_allow(words, options.allow);
-  words.take("keep_dtype", options.keep_dtype);
-  take_rank(words, given, options);
-  return report_of(given, options, quantize_checkpoint);
-}
-
-std::string convert_json(const nb::dict& given) {
-  const Keywords words("convert", given);
-  ConvertOptions options;
-  take_run_options(words, "input", options);
-  words.take("method", options.method);
-  words.take("to", options.to);
-  if (const std::string scheme = words.word("scheme"); !scheme.empty())
-    options.scheme = scheme_from_name(scheme);
-  take_allow(words, options.allow);
-  return report_of(given, options, convert_checkpoint);
-}
-
-std::string repair_json(const nb::dict& given) {
-  const Keywords words("repair", given);
-  RepairOptions options;
-  take_run_options(words, "path", options);
-  words.take("method", options.method);
-  words.take("source", options.source);
-  options.scales_swizzled = words.word("scales") == "swizzled";
-  options.high_nibble_first = words.word("nibbles") == "high";
-  return report_of(given, options, repair_checkpoint);
-}
-
-std::string verify_json(const nb::dict& given) {
-  const Keywords words("verify", given);
-  VerifyOptions options;
-  words.take("path", options.path);
-  words.take("source", options.source);
-  words.take("loader", options.loader);
-  words.take("full", options.full);
-  SharedWork shared;
-  take_rank(words, given, shared);
-  words.take("parts", shared.parts);
-  return report_of(given, options, [&](const VerifyOptions& o) { return verify_share(o, shared); });
-}
-
-std::string inspect_json(const nb::dict& given) {
-  const Keywords words("inspect", given);
-  InspectOptions options;
-  words.take("path", options.path);
-  words.take("tensor", options.tensor);
-  words.take("histograms", options.histograms);
-  return report_of(given, options, inspect_checkpoint);
-}
-
-struct CompareOptions {
-  fs::path a, b;
-  std::optional<fs::path> html, against, run, statistics;
-  OnProgress progress;
-};
-
-std::string compare_json(const nb::dict& given) {
-  const Keywords words("compare", given);
-  CompareOptions options;
-  words.take("a", options.a);
-  words.take("b", options.b);
-  words.take("html", options.html);
-  words.take("against", options.against);
-  words.take("run", options.run);
-  words.take("statistics", options.statistics);
-  SharedWork shared;
-  take_rank(words, given, shared);
-  words.take("parts", shared.parts);
-  return report_of(given, options, [&](const CompareOptions& o) {
-    require_apart({{"a", o.a},
-                   {"b", o.b},
-                   {"against", o.against.value_or("")},
-                   {"run", o.run.value_or("")},
-                   {"statistics", o.statistics.value_or("")}},
-                  {{"html", o.html.value_or("")}});
-    if (o.html && fs::is_directory(*o.html))
-      throw ValueError("html = '" + o.html->string() + "' is a folder");
-    if (o.html && !fs::is_directory(fs::absolute(*o.html).parent_path()))
-      throw IoError("html = '" + o.html->string() + "': there is no such folder",
-                    ErrorCode::not_found);
-    if (!o.html && (o.against || o.run || o.statistics))
+Shared<CompareReport> compare(const CompareArguments& o) {
+  const SharedWork work = work_of(o);
+  require_apart({{"a", o.a},
+                 {"b", o.b},
+                 {"against", o.against},
+                 {"run", o.run},
+                 {"statistics", o.statistics}},
+                {{"html", o.html}});
+  if (o.html.empty()) {
+    if (!o.against.empty() || !o.run.empty() || !o.statistics.empty())
       throw ValueError("against, run and statistics are for the page, which html writes");
-    Shared<CompareReport> report = compare_share(o.a, o.b, shared, o.progress);
-    if (o.html && report.report)
-      safetensors::write_file_atomically(
-          *o.html,
-          report::page_of(*report.report, o.a, o.b, 0, o.progress,
-                          {o.run.value_or(""), o.statistics.value_or(""), o.against.value_or("")}));
-    return report;
-  });
-}
-
-void sample_folder(const nb::dict& given) {
-  const Keywords words("sample", given);
-  SampleOptions options;
-  words.take("output", options.output);
-  words.take("arch", options.arch);
-  words.take("layers", options.layers);
-  words.take("scale", options.scale);
-  words.take("seed", options.seed);
-  words.take("shards", options.shards);
-  words.take("overwrite", options.overwrite);
-  interruptible(nb::none(), [&](const OnProgress& on_progress) {
-    options.progress = on_progress;
-    return sample_checkpoint(options);
-  });
-}
-
-/// Returns the commands of commands/commands.h as dicts.
-nb::list command_list() {
-  nb::list all;
-  for (const Command& c : commands()) {
-    nb::list options;
-    for (const CommandOption& o : c.options) {
-      nb::dict option;
-      option["names"] = o.names;
-      option["value"] = o.value;
-      option["keyword"] = o.keyword;
-      option["fallback"] = o.fallback;
-      option["text"] = o.text;
-      option["choices"] = o.choices;
-      option["required"] = o.required;
-      option["repeatable"] = o.repeatable;
-      options.append(option);
-    }
-    nb::dict command;
-    command["name"] = c.name;
-    command["function"] = c.function;
-    command["summary"] = c.summary;
-    command["options"] = options;
-    all.append(command);
+    return compare_share(o.a, o.b, work, o.progress);
   }
-  return all;
+  if (fs::is_directory(o.html)) throw ValueError("html = '" + o.html.string() + "' is a folder");
+  if (!fs::is_directory(fs::absolute(o.html).parent_path()))
+    throw IoError("html = '" + o.html.string() + "': there is no such folder",
+                  ErrorCode::not_found);
+  Shared<CompareReport> report = compare_share(o.a, o.b, work, o.progress);
+  if (report.report)
+    safetensors::write_file_atomically(
+        o.html,
+        report::page_of(*report.report, o.a, o.b, 0, o.progress, {o.run, o.statistics, o.against}));
+  return report;
+}
+
+/// Returns the report of a command as JSON. The words are bytes, because paths need not be UTF-8.
+std::string run_command(const std::string& name, const nb::dict& words,
+                        const nb::object& progress) {
+  const Command& about = command(name);
+  Words given;
+  for (const auto& [keyword, list] : words)
+    for (const nb::handle word : nb::cast<nb::list>(list)) {
+      const auto bytes = nb::cast<nb::bytes>(word);
+      given[nb::cast<std::string>(keyword)].emplace_back(bytes.c_str(), bytes.size());
+    }
+  if (name == "quantize") return run<QuantizeArguments>(about, given, progress, quantize);
+  if (name == "convert") return run<ConvertArguments>(about, given, progress, convert_checkpoint);
+  if (name == "repair") return run<RepairArguments>(about, given, progress, repair_checkpoint);
+  if (name == "verify") return run<VerifyArguments>(about, given, progress, verify);
+  if (name == "inspect") return run<InspectArguments>(about, given, progress, inspect_checkpoint);
+  if (name == "compare") return run<CompareArguments>(about, given, progress, compare);
+  if (name == "sample") return run<SampleArguments>(about, given, progress, sample_checkpoint);
+  throw ValueError("command = " + name + ", has no function");
+}
+
+/// Returns the commands that have a function, as JSON.
+std::string commands_json() {
+  Json all = Json::array();
+  for (const Command& c : commands()) {
+    if (c.function.empty()) continue;
+    Json options = Json::array();
+    for (const CommandOption& o : c.options)
+      if (!o.keyword.empty())
+        options.push_back({{"keyword", o.keyword},
+                           {"kind", kind_name(o.kind)},
+                           {"text", o.text},
+                           {"choices", o.choices},
+                           {"former", o.former},
+                           {"fallback", o.fallback},
+                           {"required", o.required},
+                           {"model", o.model}});
+    all.push_back(
+        {{"name", c.name}, {"function", c.function}, {"summary", c.summary}, {"options", options}});
+  }
+  return all.dump();
 }
 
 /// An EntryList that owns its entries and budget.
@@ -271,7 +192,8 @@ void bind_checkpoint(nb::module_& m) {
         require_apart(std::move(lists[0]), std::move(lists[1]));
       },
       "reads"_a, "writes"_a);
-  m.def("commands", &command_list);
+  m.def("commands", &commands_json);
+  m.def("run_command", &run_command, "name"_a, "words"_a, "progress"_a.none());
   m.def(
       "rank_from_text",
       [](std::optional<int> rank, const std::string& ranks) {
@@ -282,13 +204,6 @@ void bind_checkpoint(nb::module_& m) {
   m.def("require_no_address", &require_no_address, "path"_a);
   m.def("find_model", &find_model, "name"_a);
   m.def("conversion_targets", &conversion_targets);
-  m.def("quantize_checkpoint", &quantize_json, "given"_a);
-  m.def("convert", &convert_json, "given"_a);
-  m.def("repair", &repair_json, "given"_a);
-  m.def("verify", &verify_json, "given"_a);
-  m.def("inspect", &inspect_json, "given"_a);
-  m.def("compare", &compare_json, "given"_a);
-  m.def("sample", &sample_folder, "given"_a);
 }
 
 }  // namespace nvfp4::python

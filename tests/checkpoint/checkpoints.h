@@ -4,8 +4,8 @@
 #include "checkpoint/models.h"
 #include "nvfp4/checkpoint/convert.h"
 #include "nvfp4/checkpoint/load_layers.h"
+#include "nvfp4/checkpoint/options.h"
 #include "nvfp4/checkpoint/repair.h"
-#include "nvfp4/checkpoint/run_options.h"
 #include "nvfp4/checkpoint/verify.h"
 
 /// The headers and helpers of nearly every test of checkpoints.

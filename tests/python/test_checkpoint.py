@@ -167,31 +167,31 @@ def test_ctrl_c_ends_a_function_without_progress(tmp_path):
 def test_convert_there_and_back_and_repair(model, tmp_path):
     assert "bf16" in nvfp4.conversion_targets()
     nvfp4.quantize_checkpoint(model, tmp_path / "a")
-    report = nvfp4.convert(tmp_path / "a", tmp_path / "b", "compressed-tensors")
+    report = nvfp4.convert(tmp_path / "a", tmp_path / "b", to="compressed-tensors")
     assert {t["action"] for t in report["tensors"]} == {"moved", "kept"}
     nvfp4.convert(tmp_path / "b", tmp_path / "c", to="modelopt", scheme="nvfp4")
     difference = nvfp4.compare(tmp_path / "a", tmp_path / "c")
     assert difference["different"] == 0 and difference["identical"] > 0
     with pytest.raises(nvfp4.InvalidValueError, match="gptq"):
-        nvfp4.convert(tmp_path / "a", tmp_path / "d", "gptq")
+        nvfp4.convert(tmp_path / "a", tmp_path / "d", to="gptq")
     with pytest.raises(nvfp4.InvalidValueError, match="scheme"):
-        nvfp4.convert(tmp_path / "a", tmp_path / "d", "bf16", scheme="w8a8")
+        nvfp4.convert(tmp_path / "a", tmp_path / "d", to="bf16", scheme="w8a8")
 
     # Beside 4-bit weights FP8 of blocks has no place in ModelOpt's form.
     add_tensors(tmp_path / "b" / "model.safetensors", {
         "model.layers.0.extra.weight": ("F8_E4M3", [256, 128], bytes(range(64)) * 512),
         "model.layers.0.extra.weight_scale_inv": ("F32", [2, 1], struct.pack("<2f", 0.5, 0.25))})
     with pytest.raises(nvfp4.UnsupportedError, match="extra.weight.*cannot hold.*--allow decode"):
-        nvfp4.convert(tmp_path / "b", tmp_path / "d", "modelopt")
-    report = nvfp4.convert(tmp_path / "b", tmp_path / "d", "modelopt", allow=["decode"])
+        nvfp4.convert(tmp_path / "b", tmp_path / "d", to="modelopt")
+    report = nvfp4.convert(tmp_path / "b", tmp_path / "d", to="modelopt", allow=["decode"])
     assert "dequantized" in {t["action"] for t in report["tensors"]}
 
     add_tensors(tmp_path / "b" / "model.safetensors", {
         "model.layers.1.extra.weight": ("F8_E4M3", [128, 128], bytes(range(64)) * 256),
         "model.layers.1.extra.weight_scale_inv": ("F32", [1, 1], struct.pack("<f", math.nan))})
     with pytest.raises(nvfp4.FormatError, match="scale-nan.*--allow broken-scales"):
-        nvfp4.convert(tmp_path / "b", tmp_path / "e", "bf16")
-    assert "--allow broken-scales" in nvfp4.convert(tmp_path / "b", tmp_path / "e", "bf16",
+        nvfp4.convert(tmp_path / "b", tmp_path / "e", to="bf16")
+    assert "--allow broken-scales" in nvfp4.convert(tmp_path / "b", tmp_path / "e", to="bf16",
                                       allow=["broken-scales"])["warnings"][0]
 
     (tmp_path / "a" / "hf_quant_config.json").unlink()

@@ -149,7 +149,7 @@ def folders(tmp_path_factory):
         if (name, format, scheme) not in made:
             quantized, plain = at / f"{format}-{scheme}", at / f"{format}-{scheme}-bf16"
             nvfp4.quantize_checkpoint(at / "source", quantized, scheme=scheme, format=format)
-            nvfp4.convert(quantized, plain, "bf16")
+            nvfp4.convert(quantized, plain, to="bf16")
             made[name, format, scheme] = at / "source", quantized, plain
         return made[name, format, scheme]
 
@@ -267,7 +267,7 @@ def test_a_model_in_fp32_becomes_bf16(tmp_path, format):
     assert json.loads((tmp_path / "q" / "config.json").read_text())["dtype"] == "bfloat16"
     folder = tmp_path / "q"
     if format == "modelopt":  # transformers does not read it
-        nvfp4.convert(folder, tmp_path / "plain", "bf16")
+        nvfp4.convert(folder, tmp_path / "plain", to="bf16")
         folder = tmp_path / "plain"
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     with torch.no_grad():

@@ -59,11 +59,11 @@ def models(tmp_path_factory):
     nvfp4.quantize_checkpoint(folder / "deepseek", folder / "deepseek-nvfp4",
                               ignore=["*.self_attn.*"])
     with pytest.raises(nvfp4.UnsupportedError, match="multi-token prediction.*--allow drop"):
-        nvfp4.convert(folder / "deepseek-nvfp4", folder / "deepseek.gguf", "gguf")
+        nvfp4.convert(folder / "deepseek-nvfp4", folder / "deepseek.gguf", to="gguf")
     for name in ("llama", "deepseek"):
-        nvfp4.convert(folder / f"{name}-nvfp4", folder / f"{name}.gguf", "gguf",
-                      drop=name == "deepseek")
-        nvfp4.convert(folder / f"{name}-nvfp4", folder / f"{name}-bf16", "bf16")
+        nvfp4.convert(folder / f"{name}-nvfp4", folder / f"{name}.gguf", to="gguf",
+                      allow=["drop"] if name == "deepseek" else ())
+        nvfp4.convert(folder / f"{name}-nvfp4", folder / f"{name}-bf16", to="bf16")
     return folder
 
 

@@ -42,12 +42,12 @@ def test_what_was_converted_from_gguf_loads(tmp_path, family, format, foreign):
              transformers.MixtralForCausalLM(transformers.MixtralConfig(**sizes, num_local_experts=4)))
     model.to(torch.bfloat16).save_pretrained(tmp_path / "source")
     nvfp4.quantize_checkpoint(tmp_path / "source", tmp_path / "quantized", scheme="nvfp4a16")
-    nvfp4.convert(tmp_path / "quantized", tmp_path / "model.gguf", "gguf")
+    nvfp4.convert(tmp_path / "quantized", tmp_path / "model.gguf", to="gguf")
     file = tmp_path / "model.gguf"
     if foreign:
         file = tmp_path / "foreign.gguf"
         without_our_keys(tmp_path / "model.gguf", file)
-    nvfp4.convert(file, tmp_path / "again", format)
+    nvfp4.convert(file, tmp_path / "again", to=format)
     loaded = load(tmp_path / "again")
     assert len(ours(loaded)) == len(ours(load(tmp_path / "quantized"))) >= 8
     # compressed-tensors stores 1 / the global scale, which may lead back to a neighbour.
@@ -91,7 +91,7 @@ def test_foreign_files_compute_what_the_model_does(name, tmp_path):
     model.to(torch.bfloat16).save_pretrained(tmp_path / "source")
     nvfp4.quantize_checkpoint(tmp_path / "source", tmp_path / "quantized", scheme="nvfp4a16",
                               ignore=["*.kv_*", "*.q_a_*", "*.q_b_*"])  # llama.cpp applies no scale to these
-    nvfp4.convert(tmp_path / "quantized", tmp_path / "model.gguf", "gguf")
+    nvfp4.convert(tmp_path / "quantized", tmp_path / "model.gguf", to="gguf")
     without_our_keys(tmp_path / "model.gguf", tmp_path / "foreign.gguf")
     tokens = torch.arange(3, 203)[None]
     results = []

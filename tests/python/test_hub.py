@@ -2,6 +2,7 @@
 what the cache lacks, and no code of the working folder runs."""
 
 import inspect
+import json
 import os
 import re
 import shutil
@@ -107,7 +108,7 @@ def test_scripts_take_the_place_of_python_m():
     for script in scripts.values():
         assert (root / "python" / (script.removesuffix(":main").replace(".", "/") + ".py")).exists(), script
     pages = [root / "README.md", *(root / "docs").glob("*.md")]
-    texts = [*(page.read_text() for page in pages), *(o["text"] for c in _core.commands() for o in c["options"])]
+    texts = [*(page.read_text() for page in pages), *(o["text"] for c in json.loads(_core.commands()) for o in c["options"])]
     assert not [text for text in texts if re.search(r"-m\s+nvfp4", text)]
 
 
@@ -128,7 +129,7 @@ def test_functions_download_what_is_missing(local, tmp_path, monkeypatch):
         nvfp4.quantize_checkpoint(name, "o", dry_run=True)
     assert error.value.code == "NV0103" and got == []
     for call in (lambda: nvfp4.quantize_checkpoint(Path(name), "o"), lambda: nvfp4.inspect(name),
-                 lambda: nvfp4.convert(name, "c", "bf16"), lambda: nvfp4.verify(out, source=name),
+                 lambda: nvfp4.convert(name, "c", to="bf16"), lambda: nvfp4.verify(out, source=name),
                  lambda: nvfp4.compare(name, out), lambda: nvfp4.repair(out, "r", source=name)):
         call()
         assert got.pop() == name and got == []

@@ -343,7 +343,7 @@ def losses_of_training(model, steps):
 @pytest.mark.parametrize("family, steps", (("llama", 50), ("qwen3_moe", 20)))
 def test_lora_trains_as_over_decoded_weights(folders, tmp_path, family, steps):
     quantized, _ = folders(family)
-    nvfp4.convert(quantized, tmp_path / "plain", "bf16")
+    nvfp4.convert(quantized, tmp_path / "plain", to="bf16")
     mine = losses_of_training(load(quantized, torch.bfloat16), steps)
     plain = losses_of_training(load(tmp_path / "plain", torch.bfloat16), steps)
     assert plain[-1] < 0.95 * plain[0]

@@ -89,7 +89,7 @@ def test_mxfp8_has_the_bits_of_modelopt(tmp_path, format):
         scales = decompress(found[f"{LAYER}self_attn.q_proj.weight_scale"]).float()
         codes = found[f"{LAYER}self_attn.q_proj.weight"].float()
         theirs = codes * scales.repeat_interleave(32, 1)
-        nvfp4.convert(out, tmp_path / "plain", to="bf16", force=True)  # no model has weights of 3e38
+        nvfp4.convert(out, tmp_path / "plain", to="bf16", allow=["broken-scales"])  # no model has weights of 3e38
         ours = safetensors.load_file(tmp_path / "plain" / "model.safetensors")[f"{LAYER}self_attn.q_proj.weight"]
         assert torch.equal(theirs.bfloat16(), ours)
 

@@ -40,7 +40,7 @@ def test_weights_are_those_of_our_own_dequantized_model(source, tmp_path, recipe
     assert sum(t["action"] != "kept" for t in report["tensors"]) == QUANTIZED[recipe]
     verdict = nvfp4.verify(tmp_path / "out", source=source, loader="transformers")
     assert not verdict["broken"], verdict
-    nvfp4.convert(tmp_path / "out", tmp_path / "plain", "bf16")
+    nvfp4.convert(tmp_path / "out", tmp_path / "plain", to="bf16")
     theirs = load(tmp_path / "out")
     linears = [m for m in quantized_linears(theirs).values() if isinstance(m, torch.nn.Linear)]
     assert len(linears) == QUANTIZED[recipe]

@@ -63,8 +63,8 @@ def close(source, name, value):
 def test_modelopt_and_compressed_tensors(model, tmp_path):
     source = contents(model)
     nvfp4.quantize_checkpoint(model, tmp_path / "modelopt")
-    nvfp4.convert(tmp_path / "modelopt", tmp_path / "ct", "compressed-tensors")
-    nvfp4.convert(tmp_path / "ct", tmp_path / "back", "modelopt")
+    nvfp4.convert(tmp_path / "modelopt", tmp_path / "ct", to="compressed-tensors")
+    nvfp4.convert(tmp_path / "ct", tmp_path / "back", to="modelopt")
     there, back = contents(tmp_path / "modelopt"), contents(tmp_path / "back")
     ct = contents(tmp_path / "ct")
     modules = [name.removesuffix(".weight_scale_2") for name in there
@@ -86,7 +86,7 @@ def test_plain_forms_agree_with_the_source(model, tmp_path):
     nvfp4.quantize_checkpoint(model, tmp_path / "nvfp4")
     plain = {}
     for to, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
-        nvfp4.convert(tmp_path / "nvfp4", tmp_path / to, to)
+        nvfp4.convert(tmp_path / "nvfp4", tmp_path / to, to=to)
         plain[to] = contents(tmp_path / to)
         assert plain[to].keys() == source.keys()
         for name, tensor in plain[to].items():
@@ -98,7 +98,7 @@ def test_plain_forms_agree_with_the_source(model, tmp_path):
 
 def test_comfyui_and_repaired_folders(model, tmp_path):
     nvfp4.quantize_checkpoint(model, tmp_path / "nvfp4")
-    nvfp4.convert(tmp_path / "nvfp4", tmp_path / "comfyui", "comfyui")
+    nvfp4.convert(tmp_path / "nvfp4", tmp_path / "comfyui", to="comfyui")
     assert len(contents(tmp_path / "comfyui")) > 20
     good = contents(tmp_path / "nvfp4")
     for name in ("hf_quant_config.json", "config.json"):

@@ -90,7 +90,7 @@ def folders(tmp_path_factory):
             (at / "amax.json").write_text(json.dumps({"*": INPUT_AMAX}))
             nvfp4.quantize_checkpoint(at / "source", at / "quantized", scheme=scheme,
                                       format="compressed-tensors", input_amax=at / "amax.json")
-            nvfp4.convert(at / "quantized", at / "plain", "bf16")
+            nvfp4.convert(at / "quantized", at / "plain", to="bf16")
             made[key] = at / "quantized", at / "plain"
         return made[key]
 

@@ -10,67 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include "nvfp4/checkpoint/run_options.h"
+#include "nvfp4/checkpoint/options.h"
 #include "nvfp4/scheme.h"
 
 /// Operations on whole checkpoints: quantize, inspect, compare, sample.
 namespace nvfp4 {
-
-/// The options of quantize_checkpoint().
-struct QuantizeCheckpointOptions : RunOptions {
-  Scheme scheme = Scheme::nvfp4;
-  /// The name of the output format, one of output_formats(). Empty: default_format() of the output.
-  std::string format;
-  /// The statistics of the layers' inputs: a file of `nvfp4-calibrate`, or an importance matrix of
-  /// llama.cpp in GGUF. A weight that is not in the file is quantized by mse, with a warning. The
-  /// file's amaxes are used if `input_amax` and the input have none.
-  std::optional<std::filesystem::path> statistics;
-  /// Patterns of tensors or modules: an exact name, a glob (`*`, `?`), or "re:" and a regular
-  /// expression. The syntax is Perl's, which is close to Python's `re`. A pattern must match the
-  /// whole name. Throws ValueError for an invalid expression, or one that takes more than a million
-  /// steps on a name.
-  ///
-  /// `ignore` has priority over `include`, and `include` over the defaults. A tensor can be
-  /// quantized only if it is 2-D (or stacked experts) and has K % 16 == 0. Its type must be BF16,
-  /// F16, F32, FP8 or MXFP4. FP8 and MXFP4 weights that are not quantized are dequantized to BF16.
-  /// NVFP4 weights keep their codes, scales and input scale regardless of the defaults; `ignore`
-  /// dequantizes them to BF16.
-  ///
-  /// There is one exception: loaders fuse an NVFP4 weight with one that is quantized now. If that
-  /// one needs a larger global scale, both get it, and the block scales of the NVFP4 weight are
-  /// rounded, with a warning. Such weights also get the largest of their input scales.
-  /// An expert layer is quantized as a whole or not at all.
-  std::vector<std::string> ignore, include;
-  /// The recipe that decides the format of each layer: one of recipe_names(), or a YAML file as in
-  /// docs/recipes.md. `ignore` and `include` have priority over it. Its scheme, if it has one,
-  /// replaces `scheme`.
-  std::optional<std::filesystem::path> recipe;
-  /// A budget: some layers stay in FP8 or BF16 so that the summed output error is minimal. `bits`
-  /// is the average number of bits per weight, scales included, 4.5 to 16. The average is over the
-  /// weights that are quantized without a recipe. `size` is the largest size of the output in
-  /// bytes. The input is read two more times. Only one of `bits`, `size` and `recipe` can be given.
-  /// The choice is in the report and the model card, as a recipe.
-  std::optional<double> bits;
-  std::optional<std::uint64_t> size;
-  /// LoRA adapters of PEFT: folders, or "folder=weight". They are added in FP32 while the model is
-  /// read. Weights with an adapter that are not quantized become BF16. Throws UnsupportedError for
-  /// all but plain and rank-stabilized LoRA (DoRA, biases, fully trained modules, embeddings).
-  std::vector<std::string> merge;
-  /// Last components of names of weights that share one global scale, separated by commas: "w1,w3".
-  std::vector<std::string> fuse;
-  Allowed allow;  ///< `drop` and `broken_scales`
-  /// If true, the unquantized tensors of an FP32 model stay FP32. Otherwise they become BF16, and
-  /// config.json says so. Router biases, parameters of state spaces and the tensors that
-  /// transformers keeps in FP32 always stay FP32. The option has no effect on other models and on
-  /// formats with one file.
-  bool keep_dtype = false;
-  /// The rank of this process and the number of processes that write one folder on a common file
-  /// system. Each writes whole shards of about the same total size. The last process to end writes
-  /// index and configuration. The bytes are those of a single process. A process that died is run
-  /// again with the same options; `resume` is not needed, and `overwrite` is a ValueError. Formats
-  /// with one file are an UnsupportedError.
-  int rank = 0, ranks = 1;
-};
 
 /// The rank of a process and the number of processes.
 struct Rank {
@@ -140,10 +84,6 @@ struct BudgetPoint {
   double bits = 0, error = 0;
 };
 
-/// Returns the size in bytes that a text such as "24GiB", "24 GB" or "1000000" gives. Units are
-/// powers of 1024 or 1000. Throws ValueError.
-std::uint64_t size_from_text(const std::string& text);
-
 /// The result of quantize_checkpoint(), convert_checkpoint() and repair_checkpoint().
 struct QuantizeReport {
   std::vector<TensorReport> tensors;
@@ -178,9 +118,6 @@ std::vector<std::string> method_names();
 
 /// Returns "all", "mlp", "experts", ...
 std::vector<std::string> recipe_names();
-
-/// Throws ValueError unless `pattern` is valid for `ignore` and `include`.
-void check_pattern(const std::string& pattern);
 
 /// An output format of quantized checkpoints.
 struct FormatInfo {
@@ -237,14 +174,6 @@ struct InspectReport {
   std::vector<std::uint64_t> scales;
 };
 
-/// The options of inspect_checkpoint().
-struct InspectOptions {
-  /// A folder or one file. Names and types of a .gguf file are those in the file.
-  std::filesystem::path path;
-  std::optional<std::string> tensor;              ///< only this tensor
-  bool histograms = true;                         ///< if true, every code and scale is read
-  std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
-};
 /// Returns the tensors of a checkpoint. Throws IoError, FormatError, and ValueError if there is no
 /// such tensor.
 InspectReport inspect_checkpoint(const InspectOptions& options);
@@ -280,17 +209,6 @@ CompareReport compare_checkpoints(const std::filesystem::path& a, const std::fil
 /// Returns the report as one JSON object, for --json.
 std::string to_json(const CompareReport& report);
 
-/// The options of sample_checkpoint().
-struct SampleOptions {
-  std::filesystem::path output;
-  std::string arch = "llama";  ///< "llama" or "deepseek-v3"
-  int layers = 0;              ///< number of layers; 0: 2
-  double scale = 0.125;        ///< factor for every width of the real model; 1 is the real size
-  std::uint64_t seed = 0;
-  int shards = 0;  ///< number of shards; 0: one for each 4 GB
-  bool overwrite = false;
-  std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
-};
 /// The result of sample_checkpoint().
 struct SampleReport {
   std::int64_t tensors = 0;

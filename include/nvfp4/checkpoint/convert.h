@@ -11,15 +11,6 @@
 /// Conversion between formats of quantized checkpoints.
 namespace nvfp4 {
 
-/// The options of convert_checkpoint(). `input_amax` is for FP8 and MXFP4 weights, which get new
-/// scales; `method` is for FP8 weights.
-struct ConvertOptions : RunOptions {
-  std::string to;  ///< one of conversion_targets(); "": the format of an output ".gguf"
-  /// The scheme of the output. By default it is that of the input's NVFP4 weights, else `nvfp4`.
-  std::optional<Scheme> scheme;
-  Allowed allow;
-};
-
 /// Returns "modelopt", "compressed-tensors", ..., "bf16", "fp16".
 std::vector<std::string> conversion_targets();
 

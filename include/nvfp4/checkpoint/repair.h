@@ -12,18 +12,6 @@
 /// Repair of faulty NVFP4 checkpoints.
 namespace nvfp4 {
 
-/// The options of repair_checkpoint(). `input_amax` is for weights without an input scale,
-/// `method` for weights that are quantized again.
-struct RepairOptions : RunOptions {
-  /// The original checkpoint. Weights that cannot be corrected otherwise are quantized again from
-  /// it.
-  std::optional<std::filesystem::path> source;
-  /// `scales_swizzled`: all block scales are in 128x4 tiles and become linear. `high_nibble_first`:
-  /// all even columns are in the high nibble and are swapped. If false, this is done only where the
-  /// sizes or the source show that it is needed.
-  bool scales_swizzled = false, high_nibble_first = false;
-};
-
 /// A correction.
 struct RepairChange {
   std::string code;    ///< code of the finding

@@ -64,16 +64,6 @@ struct LoaderVerdict {
   std::int64_t findings = 0;  ///< number of findings with this verdict
 };
 
-/// The options of verify_checkpoint().
-struct VerifyOptions {
-  std::filesystem::path path;                   ///< model folder, or one file
-  std::optional<std::filesystem::path> source;  ///< original checkpoint
-  std::string loader;  ///< "": faults of the files, and each loader's verdict
-  std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
-  /// If true, every file that the folder's nvfp4.files.json lists is read and its hash compared.
-  bool full = false;
-};
-
 /// The result of verify_checkpoint().
 struct VerifyReport {
   std::string path, format, scheme, loader;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "nvfp4/error.h"
 
 namespace nvfp4 {
@@ -8,7 +10,7 @@ namespace nvfp4 {
 /// and input inside one another, resume together with overwrite, and a number out of range.
 struct OptionsError : ValueError {
   using ValueError::ValueError;
-  bool of_output = false;  ///< true if the output path is at fault
+  std::string option = {};  ///< keyword of the option at fault, such as "output"; "": several
 };
 
 }  // namespace nvfp4

@@ -7,7 +7,7 @@
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/source/share_out.h"
 #include "core/require.h"
-#include "nvfp4/checkpoint/run_options.h"
+#include "nvfp4/checkpoint/options.h"
 #include "nvfp4/checkpoint/safetensors.h"
 
 namespace nvfp4::checkpoint {

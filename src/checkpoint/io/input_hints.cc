@@ -10,7 +10,7 @@
 #include "checkpoint/io/text_file.h"
 #include "core/printable.h"
 #include "core/require.h"
-#include "nvfp4/checkpoint/run_options.h"
+#include "nvfp4/checkpoint/options.h"
 
 namespace nvfp4::checkpoint {
 namespace {

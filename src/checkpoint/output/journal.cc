@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "checkpoint/base/option_values.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
+#include "checkpoint/plan/metadata.h"
 #include "checkpoint/source/content.h"
 #include "core/require.h"
 #include "nvfp4/runtime.h"
@@ -53,24 +55,15 @@ Json input_of(const ModelFolder& model) {
 
 Json options_of(const ModelFolder& model, const TransformOptions& options, const Plan& plan) {
   Json json = {{"program", std::string("nvfp4 ") + version()},
-               {"scheme", scheme_name(options.scheme)},
                {"task", static_cast<int>(options.task)},
                {"plain", safetensors::dtype_name(options.plain)},
-               {"variant", options.variant},
-               {"format", options.format},
-               {"method", options.chosen.text()},
-               {"ignore", options.ignore},
-               {"include", options.include},
-               {"fuse", options.fuse},
-               {"input_amax", nullptr},
-               {"statistics", nullptr}};
+               {"variant", options.variant}};
+  Json known = known_options(plan, model, options);
+  if (options.layers != nullptr) known["recipe"] = hex(fingerprint(options.layers->text));
+  options::record(json, kQuantizeOptions, options, Effect::form, known);
   if (plan.method->needs == Needs::gram)
     if (const std::string by = gram_library(options.device).name; !by.empty()) json["factors"] = by;
   if (options.ranks > 1) json["ranks"] = options.ranks;
-  if (!model.merged.empty()) json["merge"] = model.merged;
-  if (options.layers != nullptr) json["recipe"] = hex(fingerprint(options.layers->text));
-  if (plan.input_amax_fingerprint) json["input_amax"] = hex(*plan.input_amax_fingerprint);
-  if (plan.statistics_fingerprint) json["statistics"] = hex(*plan.statistics_fingerprint);
   return json;
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "checkpoint/base/option_values.h"
 #include "checkpoint/base/shell_word.h"
 #include "checkpoint/hub/hub.h"
 #include "checkpoint/io/json_text.h"
@@ -149,33 +150,18 @@ class Card {
     std::string out = origin_ ? fmt::format("nvfp4 quantize {} {}", shell_word(origin_->id),
                                             shell_word(name_ + "-NVFP4"))
                               : "nvfp4 quantize path/to/model path/to/model-NVFP4";
-    const auto add = [&](std::string_view option, std::string_view value) {
-      out += fmt::format(" {} {}", option, shell_word(value));
-    };
-    add("--scheme", scheme_name(options_.scheme));
-    add("--format", plan_.format->name);
-    add("--method", options_.chosen.text());
-    const auto file = [&](std::string_view option, const std::optional<fs::path>& path) {
-      if (path) add(option, path->filename().string());
-    };
-    file("--statistics", options_.statistics);
-    if (options_.bits) add("--bits", fmt::format("{}", *options_.bits));
-    if (options_.size) add("--size", fmt::format("{}", *options_.size));
-    if (options_.layers != nullptr && !options_.bits && !options_.size)
-      add("--recipe", options_.layers->name.empty()
-                          ? fs::path(options_.layers->file).filename().string()
-                          : options_.layers->name);
-    for (const auto& [option, list] : {std::pair("--ignore", &options_.ignore),
-                                       {"--include", &options_.include},
-                                       {"--fuse", &options_.fuse}})
-      for (const std::string& value : *list) add(option, value);
-    for (const std::string& adapter : options_.merge)
-      add("--merge", fs::path(adapter).filename().string());
-    file("--input-amax", options_.input_amax);
-    if (options_.allow.drop) add("--allow", "drop");
-    if (options_.allow.broken_scales) add("--allow", "broken-scales");
-    if (options_.keep_dtype) out += " --keep-dtype";
-    return out;
+    Json known = {{"format", plan_.format->name}, {"method", options_.chosen.text()}};
+    const bool has_budget = options_.bits || options_.size;  // it chose the layers
+    if (options_.layers == nullptr || has_budget)
+      known["recipe"] = nullptr;
+    else if (!options_.layers->name.empty())
+      known["recipe"] = options_.layers->name;
+    known["merge"] = nullptr;
+    for (const std::string& adapter : options_.merge)  // the names of folders stay here
+      known["merge"].push_back(fs::path(adapter).filename().string());
+    Json given = Json::object();
+    options::record(given, kQuantizeOptions, options_, Effect::allowed, known);
+    return out + options::words_of(kQuantizeOptions, given);
   }
 
   std::string head() const {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "checkpoint/base/option_values.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/reciprocals.h"
+#include "checkpoint/io/text_file.h"
 #include "checkpoint/source/content.h"
 #include "nvfp4/runtime.h"
 
@@ -15,20 +17,35 @@ using Task = TransformOptions::Task;
 Json producer_of(const Plan& plan, const ModelFolder& model, const TransformOptions& options) {
   Json json = {{"version", version()}, {"scale_search", options.chosen.method->name}};
   if (options.chosen.method->needs == Needs::gram) json["sweeps"] = options.chosen.sweeps;
-  for (const auto& [name, list] : {std::pair("ignore", &options.ignore),
-                                   {"include", &options.include},
-                                   {"fuse", &options.fuse}})
-    if (!list->empty()) json[name] = *list;
-  if (options.layers != nullptr)
-    json["recipe"] = options.layers->name.empty() ? options.layers->text : options.layers->name;
-  if (plan.input_amax_fingerprint) json["input_amax"] = hex(*plan.input_amax_fingerprint);
-  if (plan.statistics_fingerprint) json["statistics"] = hex(*plan.statistics_fingerprint);
-  if (!model.merged.empty()) json["merge"] = model.merged;
+  Json known = known_options(plan, model, options);
+  known["method"] = nullptr;
+  options::record(json, kQuantizeOptions, options, Effect::values, known);
   json["input"] = hex(content_of(model));
   return json;
 }
 
 }  // namespace
+
+Json known_options(const Plan& plan, const ModelFolder& model, const TransformOptions& options) {
+  Json known = {{"method", options.chosen.text()},
+                {"recipe", nullptr},
+                {"merge", nullptr},
+                {"input_amax", nullptr},  // recorded if it was read
+                {"statistics", nullptr}};
+  if (options.layers != nullptr)
+    known["recipe"] = options.layers->name.empty() ? options.layers->text : options.layers->name;
+  if (!model.merged.empty()) known["merge"] = model.merged;
+  if (plan.input_amax_fingerprint) known["input_amax"] = hex(*plan.input_amax_fingerprint);
+  if (plan.statistics_fingerprint) known["statistics"] = hex(*plan.statistics_fingerprint);
+  using File = std::optional<std::filesystem::path> QuantizeCheckpointOptions::*;
+  for (const auto& row : kQuantizeOptions) {
+    const File* const file = std::get_if<File>(&row.member);
+    const std::string keyword = options::keyword_of(row.names);
+    if (file != nullptr && options.**file && !known.contains(keyword))
+      known[keyword] = hex(fingerprint(read_model_text(*(options.**file))));
+  }
+  return known;
+}
 
 const char* action_of(Work work) {
   switch (work) {

@@ -1,10 +1,15 @@
 #pragma once
 
+#include "checkpoint/base/json.h"
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/plan/plan.h"
 
 /// The metadata of the output.
 namespace nvfp4::checkpoint {
+
+/// Returns the values of options that differ from the members, for options::record(): a file by the
+/// fingerprint of its content.
+Json known_options(const Plan& plan, const ModelFolder& model, const TransformOptions& options);
 
 /// Returns the word for this work in reports: "quantized", "moved", ...
 const char* action_of(Work work);

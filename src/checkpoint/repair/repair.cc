@@ -359,10 +359,11 @@ class Repairer {
   }
 
   QuantizeReport write() try {
-    transform_.allow.decode =
-        true;  // A faulty weight must not prevent the repair of the checkpoint.
+    // A faulty weight must not prevent the repair of the checkpoint.
+    transform_.allow.decode = true;
     static_cast<RunOptions&>(transform_) = options_;
     transform_.task = TransformOptions::Task::convert;
+    transform_.chosen = chosen_method(transform_, "mse");
     transform_.variant = choices();
     Plan plan = make_plan(model_, transform_);
     const std::unique_ptr<Output> output = make_output(model_, plan, transform_);

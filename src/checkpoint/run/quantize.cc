@@ -16,20 +16,6 @@ std::vector<std::string> method_names() {
   return names;
 }
 
-Allowed allowed_from_names(const std::vector<std::string>& names) {
-  Allowed allowed;
-  for (const std::string& name : names) {
-    bool* const member = name == "drop"            ? &allowed.drop
-                         : name == "broken-scales" ? &allowed.broken_scales
-                         : name == "decode"        ? &allowed.decode
-                                                   : nullptr;
-    require<ValueError>(member != nullptr, ErrorCode::not_a_choice,
-                        "allow = '{}', must be drop, broken-scales or decode", printable(name));
-    *member = true;
-  }
-  return allowed;
-}
-
 std::vector<FormatInfo> output_formats() {
   std::vector<FormatInfo> formats;
   for (const checkpoint::CheckpointFormat* f : checkpoint::checkpoint_formats())
@@ -58,9 +44,7 @@ std::uint64_t size_from_text(const std::string& text) {
 }
 
 QuantizeReport quantize_checkpoint(const QuantizeCheckpointOptions& options) {
-  checkpoint::TransformOptions transform{options};
-  if (options.keep_dtype) transform.variant = "keep-dtype";
-  return checkpoint::transform_checkpoint(std::move(transform));
+  return checkpoint::transform_checkpoint({options});
 }
 
 }  // namespace nvfp4

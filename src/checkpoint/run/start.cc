@@ -16,43 +16,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void check_numbers(const TransformOptions& options) {
-  require<OptionsError>(options.ranks >= 1 && options.ranks <= kMaxRanks,
-                        "ranks = {}, must be from 1 to {}", options.ranks, kMaxRanks);
-  require<OptionsError>(options.rank >= 0 && options.rank < options.ranks,
-                        "rank = {}, must be from 0 to ranks - 1 = {}", options.rank,
-                        options.ranks - 1);
-  require<OptionsError>(
-      options.ranks == 1 || !options.overwrite,
-      "ranks = {} and overwrite are both set: ranks cannot tell the old output from "
-      "what the others write; remove it before",
-      options.ranks);
-  require<OptionsError>(!options.bits || !options.size, "bits and size are both set, must be one");
-  require<OptionsError>(!options.bits || (*options.bits >= 4.5 && *options.bits <= 16),
-                        "bits = {}, must be from 4.5 to 16", options.bits.value_or(0));
+/// Calls `check`. Its errors are those of the option with this keyword.
+template <class Check>
+auto of_option(const char* keyword, Check&& check) try {
+  return check();
+} catch (const ValueError& e) {
+  OptionsError error(e.what(), e.code);
+  error.option = keyword;
+  throw error;
 }
 
 /// Checks what the options alone show. `reads`: besides the input and its amaxes.
 void check_options(const RunOptions& options, std::vector<UsedPath> reads) try {
   require<ValueError>(!options.input.empty(), "input: empty, must name a model");
   require<ValueError>(!options.output.empty(), "output: empty, must name a folder");
-  require<OptionsError>(!options.resume || !options.overwrite,
-                        "resume and overwrite are both set, must be one of them");
+  check_given(options);
   require_no_address(options.output);
   reads.insert(reads.begin(),
                {{"input", options.input}, {"input_amax", options.input_amax.value_or("")}});
   require_apart(std::move(reads), {{"output", options.output}, {"--report", options.report}});
 } catch (const fs::filesystem_error& e) {
   throw_io_error(e);
-}
-
-/// Returns the method, or the one of `otherwise` if none is given.
-ChosenMethod method_of(const TransformOptions& options, std::string_view otherwise) {
-  ChosenMethod chosen = method_from_text(options.method.empty() ? otherwise : options.method);
-  require<OptionsError>(
-      options.task == TransformOptions::Task::quantize || chosen.method->needs == Needs::nothing,
-      "method = {}, must be max, four_over_six or mse", options.method);
-  return chosen;
 }
 
 std::vector<UsedPath> reads_of(const TransformOptions& options) {
@@ -67,6 +51,32 @@ std::vector<UsedPath> reads_of(const TransformOptions& options) {
 
 }  // namespace
 
+void check_given(const RunOptions& options) {
+  of_option("overwrite", [&] {
+    require<ValueError>(!options.resume || !options.overwrite,
+                        "resume and overwrite are both set, must be one of them");
+  });
+}
+
+void check_given(const QuantizeCheckpointOptions& options) {
+  check_given(static_cast<const RunOptions&>(options));
+  require<OptionsError>(options.ranks >= 1 && options.ranks <= kMaxRanks,
+                        "ranks = {}, must be from 1 to {}", options.ranks, kMaxRanks);
+  require<OptionsError>(options.rank >= 0 && options.rank < options.ranks,
+                        "rank = {}, must be from 0 to ranks - 1 = {}", options.rank,
+                        options.ranks - 1);
+  require<OptionsError>(
+      options.ranks == 1 || !options.overwrite,
+      "ranks = {} and overwrite are both set: ranks cannot tell the old output from "
+      "what the others write; remove it before",
+      options.ranks);
+  of_option("size", [&] {
+    require<ValueError>(!options.bits || !options.size, "bits and size are both set, must be one");
+  });
+  require<OptionsError>(!options.bits || (*options.bits >= 4.5 && *options.bits <= 16),
+                        "bits = {}, must be from 4.5 to 16", options.bits.value_or(0));
+}
+
 RunContext start_run(const RunOptions& options, std::vector<UsedPath> also_read) {
   check_options(options, std::move(also_read));
   RunContext run{DeviceProbe(options.device), find_backend(options.backend)};
@@ -74,10 +84,20 @@ RunContext start_run(const RunOptions& options, std::vector<UsedPath> also_read)
   return run;
 }
 
+ChosenMethod chosen_method(const TransformOptions& options, std::string_view otherwise) {
+  return of_option("method", [&] {
+    ChosenMethod chosen = method_from_text(options.method.empty() ? otherwise : options.method);
+    require<ValueError>(
+        options.task == TransformOptions::Task::quantize || chosen.method->needs == Needs::nothing,
+        "method = {}, must be max, four_over_six or mse", options.method);
+    return chosen;
+  });
+}
+
 RunContext start_run(TransformOptions& options) {
-  check_numbers(options);
+  check_given(options);
   RunContext run = start_run(options, reads_of(options));
-  options.chosen = method_of(options, options.statistics ? "weighted" : "mse");
+  options.chosen = chosen_method(options, options.statistics ? "weighted" : "mse");
   if (options.task != TransformOptions::Task::decode) {
     if (options.format.empty()) options.format = default_checkpoint_format(options.output).name;
     checkpoint_format(options.format);

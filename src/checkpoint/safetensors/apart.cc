@@ -86,7 +86,7 @@ void require_place(bool ok, const Place& written, fmt::format_string<Values...> 
   if (ok) return;
   OptionsError error(fmt::format(text, std::forward<Values>(values)...),
                      ErrorCode::output_in_input);
-  error.of_output = written.word() == "output";
+  error.option = written.word();
   throw error;
 }
 

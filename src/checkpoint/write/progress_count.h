@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "checkpoint/plan/plan.h"
-#include "nvfp4/checkpoint/run_options.h"
+#include "nvfp4/checkpoint/options.h"
 
 namespace nvfp4::checkpoint {
 
