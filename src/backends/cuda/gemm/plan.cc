@@ -157,10 +157,10 @@ KernelPlan plan_kernels(const KernelProblem& problem, const Capability& capabili
 
 KernelPlan plan_kernels(const KernelProblem& problem, const Capability& capability,
                         const KernelConfig& kernel, std::span<const Architecture* const> among) {
-  KernelPlan plan{.architecture = &find_architecture(problem, capability, among),
-                  .problem = problem};
+  KernelPlan plan{.problem = problem};
   plan.problem.multiprocessors = capability.multiprocessors;
   plan.problem.stream_k = kernel.stream_k_steps != 0;
+  plan.architecture = &find_architecture(plan.problem, capability, among);
   require_kernel(plan.problem, kernel, *plan.architecture);
   plan.parts = {{{problem.m, kernel}, {}}};
   plan.workspace_bytes = workspace_bytes(plan);

@@ -53,12 +53,7 @@ const Architecture kSm100{
     .launch = nullptr,
 #endif
     .why_none = why_none,
-    .time =
-        [](const KernelProblem& problem, const Capability& gpu) {
-          KernelProblem p = problem;
-          p.multiprocessors = gpu.multiprocessors;
-          return sm100::estimated_time(p);
-        },
+    .time = [](const KernelProblem& p, const Capability&) { return sm100::estimated_time(p); },
     .staging_bytes = [](const KernelProblem& p) { return sm100::staging_of(p.m, p.n, p.k).bytes; },
     .reads_quantized_x = true,
 };

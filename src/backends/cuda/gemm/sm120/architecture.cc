@@ -13,10 +13,8 @@ std::array<PlanPart, 2> choose(const KernelProblem& problem) {
   return {{{problem.m, sm120::choose_kernel(problem)}, {}}};
 }
 
-double time(const KernelProblem& problem, const Capability& gpu) {
-  KernelProblem p = problem;
-  p.multiprocessors = gpu.multiprocessors;
-  return sm120::estimated_time(p, sm120::choose_kernel(p));
+double time(const KernelProblem& problem, const Capability&) {
+  return sm120::estimated_time(problem, sm120::choose_kernel(problem));
 }
 
 std::string summation(const KernelProblem&, const KernelConfig& kernel) {

@@ -124,9 +124,7 @@ constexpr Rates kRates[] = {{12, 2.4, 512, 1.5e6 / 170}, {10, 1.85, 2500, 6.8e6 
 
 }  // namespace
 
-double time_on(const KernelProblem& problem, const Capability& gpu) {
-  KernelProblem p = problem;
-  p.multiprocessors = gpu.multiprocessors;
+double time_on(const KernelProblem& p, const Capability& gpu) {
   const KernelConfig t = choose_kernel(p);
   double time = estimated_time(p, t), decode = p.quantized_x ? 3 : 0;
   const auto* const rates = std::ranges::find(kRates, gpu.major, &Rates::major);
