@@ -34,11 +34,6 @@ def test_files():
                 assert (page.parent / target).exists(), (page.name, target)
 
 
-def test_the_library_page_lists_each_public_header():
-    listed = re.findall(r"^\| `(nvfp4/\S+\.h)` \|", (ROOT / "docs/library.md").read_text(encoding="utf-8"), re.M)
-    assert sorted(listed) == sorted(p.relative_to(ROOT / "include").as_posix() for p in (ROOT / "include").rglob("*.h"))
-
-
 def test_the_filter():
     page = ROOT / "docs" / "a.md"
     text = "# A\n\n[see\nb](b.md#two-words) ![x](img/y.svg)\n\n```sh\n# [code](b.md)\n```\n## Two `words`, *here*\n[f](../f.cc)\n"
