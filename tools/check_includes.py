@@ -35,6 +35,7 @@ LAYERS = [
     "src/checkpoint/verify",
     "src/checkpoint/statistics",
     "src/checkpoint/recipe",
+    "src/checkpoint/work",
     "src/checkpoint/plan",
     "src/checkpoint/encode",
     "src/checkpoint/output",

@@ -1,7 +1,8 @@
+#include "checkpoint/work/fp8.h"
+
 #include <cfloat>
 
 #include "checkpoint/checkpoints.h"
-#include "checkpoint/encode/fp8_chunk.h"
 
 /// FP8 beside NVFP4: what recipes make of weights.
 namespace nvfp4::fp8_test {
@@ -97,6 +98,22 @@ class Fp8 : public ::testing::Test {
   const TempDir dir_;
   const fs::path in_ = dir_ / "in", out_ = dir_ / "out";
 };
+
+/// Loaders fuse a decay projection with its siblings by name, but keep it apart by format.
+TEST_F(Fp8, DecayProjectionBesideNvfp4HasItsOwnScale) {
+  const std::string layer = "model.layers.0.linear_attn.", decay = layer + "in_proj_b";
+  write_model(in_,
+              {{random_tensor(layer + "in_proj_qkv.weight", {64, 64}),
+                random_tensor(decay + ".weight", {16, 64})}},
+              R"({"model_type": "qwen3_next", "hidden_size": 64, "num_hidden_layers": 1})");
+  write_text(dir_ / "r.yaml", "rules:\n  - {match: " + decay + ", action: fp8}\n");
+  auto options = quantize_options(in_, out_);
+  options.recipe = (dir_ / "r.yaml").string();
+  quantize_checkpoint(options);
+  const LoadedModel in(in_), out(out_);
+  EXPECT_EQ(out.scalar(decay + ".weight_scale"), amax(values(in, decay + ".weight")) / 448);
+  EXPECT_EQ(out.scalar(decay + ".input_scale"), 1);
+}
 
 TEST_F(Fp8, OneScaleIsSharedByWhatLoadersFuse) {
   const QuantizeReport report = run("fp8", "modelopt");

@@ -81,7 +81,7 @@ class Chooser {
     std::map<std::size_t, std::size_t> of_tensor;
     std::uint64_t elements = 0;
     for (const Unit& unit : four.plan.units) {
-      if (unit.work != Work::quantize) continue;
+      if (!unit.as<QuantizeWork>()) continue;
       const std::string experts = expert_layer_of(unit.slice.module);
       const std::string key = experts.empty() ? fmt::format("#{}", unit.group) : experts;
       const auto [it, fresh] = layer_of.try_emplace(key, layers_.size());
@@ -127,7 +127,7 @@ class Chooser {
     std::size_t missing = 0, all = 0;
     std::string_view first;
     for (const Unit& unit : plan.units) {
-      if (unit.work != Work::quantize) continue;
+      if (!unit.as<QuantizeWork>()) continue;
       const InputStatistics* s = plan.statistics->find(unit.slice.module);
       const bool has = s != nullptr && s->sensitivity > 0;
       if (has) sensitivity_.emplace(plan.tensors[unit.tensor].name, s->sensitivity);

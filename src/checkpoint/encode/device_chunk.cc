@@ -5,29 +5,22 @@
 #include "nvfp4/error.h"
 
 namespace nvfp4::checkpoint {
-ChunkBytes largest_chunk(const Plan& plan) {
-  ChunkBytes most;
-  for (const Unit& unit : plan.units) {
-    if (unit.work != Work::quantize) continue;
-    const QuantizedShape shape{.rows = rows_per_chunk(unit), .cols = unit.slice.cols};
-    const LogicalTensor& source = *plan.tensors[unit.tensor].source;
-    const DType dtype = read_dtype(source);
-    const std::int64_t elements = std::max(
-        shape.rows * shape.cols, std::min(elements_per_measure(source), unit.slice.amax_count));
-    most.input = std::max(most.input, elements * dtype_size(dtype));
-    most.result = std::max(most.result, DeviceLayout(dtype, shape, shape.rows, 0).result_bytes);
-    if (unit.statistics != nullptr)
-      most.weights = std::max(most.weights, shape.cols * dtype_size(DType::f32));
-  }
-  return most;
+
+void ChunkBytes::add(const MatrixRows& chunk, bool weighted) {
+  const QuantizedShape shape{.rows = chunk.rows, .cols = chunk.slice.cols};
+  const DType dtype = read_dtype(chunk.source);
+  const std::int64_t elements =
+      std::max(shape.rows * shape.cols,
+               std::min(elements_per_measure(chunk.source), chunk.slice.amax_count));
+  input = std::max(input, elements * dtype_size(dtype));
+  result = std::max(result, DeviceLayout(dtype, shape, shape.rows, 0).result_bytes);
+  if (weighted) weights = std::max(weights, shape.cols * dtype_size(DType::f32));
 }
 
-std::int64_t bytes_on_device(const Plan& plan, const Unit& unit) {
-  const LogicalTensor& source = *plan.tensors[unit.tensor].source;
-  const WeightSlice& s = unit.slice;
+std::int64_t bytes_on_device(const LogicalTensor& source, const WeightSlice& s) {
   const bool as_measured = s.col_stride == 1 && s.row_stride == s.cols &&
                            s.amax_begin == s.offset && s.amax_count == s.rows * s.cols;
-  if (unit.work != Work::quantize || !source.is_stored() || !as_measured) return 0;
+  if (!source.is_stored() || !as_measured) return 0;
   return round_up(s.amax_count * dtype_size(read_dtype(source)), kDeviceAlignment);
 }
 
@@ -67,17 +60,17 @@ AmaxResult DeviceSlot::measure(const LogicalTensor& tensor, std::int64_t begin, 
   return result;
 }
 
-void DeviceSlot::begin(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
-                       std::int64_t rows, RowsMethod method, std::byte* there) {
+void DeviceSlot::begin(const MatrixRows& rows, RowsMethod method, std::byte* there) {
   settle();  // A chunk that was abandoned may still run.
   running_ = true;
   method_ = std::move(method);
-  const DType dtype = read_dtype(tensor);
-  rows_.emplace(device_, dtype, rows, slice.cols, rows, method_);
+  const DType dtype = read_dtype(rows.source);
+  const std::int64_t cols = rows.slice.cols;
+  rows_.emplace(device_, dtype, rows.rows, cols, rows.rows, method_);
   auto* const memory = static_cast<std::byte*>(memory_.data());
   if (there == nullptr)
-    read_rows(tensor, slice, row, rows, strip_,
-              {host_input(), static_cast<std::size_t>(rows * slice.cols * dtype_size(dtype))});
+    read_rows(rows, strip_,
+              {host_input(), static_cast<std::size_t>(rows.rows * cols * dtype_size(dtype))});
   auto* const channels = reinterpret_cast<float*>(memory + rows_->layout().channels);
   if (const std::vector<float>& weights = method_.weights; !weights.empty()) {
     auto* const here = reinterpret_cast<float*>(host_result() + result_bytes_);

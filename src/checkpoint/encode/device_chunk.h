@@ -13,12 +13,14 @@ namespace nvfp4::checkpoint {
 /// The sizes, in bytes, that hold every chunk of a plan.
 struct ChunkBytes {
   std::int64_t input = 0, result = 0, weights = 0;
-};
-ChunkBytes largest_chunk(const Plan& plan);
 
-/// Returns the size of a unit's input on the device, in bytes. Returns 0 unless the input equals
-/// the measured elements: rows without gaps, of a plain dtype.
-std::int64_t bytes_on_device(const Plan& plan, const Unit& unit);
+  /// Makes room for the first chunk of a matrix. `weighted`: its input channels have weights.
+  void add(const MatrixRows& chunk, bool weighted);
+};
+
+/// Returns the size of a matrix on the device, in bytes. Returns 0 unless the matrix equals the
+/// measured elements: rows without gaps, of a plain dtype.
+std::int64_t bytes_on_device(const LogicalTensor& source, const WeightSlice& slice);
 
 /// A chunk on a device. Memory and stream are made once for many chunks. Of two slots, one is read
 /// and written by the host while the device works on the other.
@@ -35,11 +37,10 @@ class DeviceSlot {
   /// Waits for the upload of measure(), if one is running.
   void settle();
 
-  /// Starts upload, kernels and download of rows [row, row + rows) of the unit. `there` is the
-  /// address of the rows on the device. If it is null, the rows are read and uploaded.
-  void begin(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
-             std::int64_t rows, RowsMethod method, std::byte* there);
-  /// Waits for begin() and returns the same bytes and the same bits of the error as encode_chunk().
+  /// Starts upload, kernels and download of rows. `there` is the address of the rows on the device.
+  /// If it is null, the rows are read and uploaded.
+  void begin(const MatrixRows& rows, RowsMethod method, std::byte* there);
+  /// Waits for begin() and returns the same bytes and the same bits of the error as QuantizeWork.
   /// The result is in the slot until the next begin().
   EncodedChunk finish();
 

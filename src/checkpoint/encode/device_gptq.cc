@@ -30,14 +30,13 @@ void DeviceGptq::put(const GramSlot& gram) {
   triangle_ = gram.statistics->triangle;
 }
 
-void DeviceGptq::encode(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
-                        std::int64_t rows, std::int64_t step, const RowsMethod& method,
+void DeviceGptq::encode(const MatrixRows& rows, std::int64_t step, const RowsMethod& method,
                         Buffers& buffers,
                         const std::function<void(std::int64_t, EncodedChunk)>& finish) {
-  const DType dtype = read_dtype(tensor);
-  const auto input = grow(buffers.input, rows * slice.cols * dtype_size(dtype));
-  read_rows(tensor, slice, row, rows, buffers.strip, input);
-  const DeviceRows all(device_, dtype, rows, slice.cols, step, method);
+  const DType dtype = read_dtype(rows.source);
+  const auto input = grow(buffers.input, rows.rows * rows.slice.cols * dtype_size(dtype));
+  read_rows(rows, buffers.strip, input);
+  const DeviceRows all(device_, dtype, rows.rows, rows.slice.cols, step, method);
   const DeviceLayout& layout = all.layout();
   std::byte* const result = grow(buffers.codes, layout.result_bytes).data();
   {

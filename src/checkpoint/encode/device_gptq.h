@@ -19,10 +19,9 @@ class DeviceGptq {
   /// Returns how many rows of `cols` columns fit into the memory budget.
   static std::int64_t most_rows(std::int64_t cols);
 
-  /// Quantizes rows [row, row + rows) of the unit. `finish` receives them in chunks of `step` rows,
-  /// with the result of encode_chunk(), in `buffers`.
-  void encode(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
-              std::int64_t rows, std::int64_t step, const RowsMethod& method, Buffers& buffers,
+  /// Quantizes rows. `finish` receives them in chunks of `step` rows, with the result of
+  /// QuantizeWork, in `buffers`.
+  void encode(const MatrixRows& rows, std::int64_t step, const RowsMethod& method, Buffers& buffers,
               const std::function<void(std::int64_t chunk, EncodedChunk)>& finish);
 
  private:

@@ -2,7 +2,8 @@
 
 #include <functional>
 
-#include "checkpoint/encode/chunk.h"
+#include "checkpoint/work/chunk.h"
+#include "checkpoint/work/method_rows.h"
 
 /// Rows that a device other than the CPU encodes.
 namespace nvfp4::checkpoint {
@@ -20,8 +21,8 @@ struct DeviceLayout {
                std::int64_t workspace_bytes = -1);
 };
 
-/// The work of a device on rows of a unit, for every method. It begins with the rows as they are
-/// read and ends with the chunks of encode_chunk(). The caller provides memory and stream, and
+/// The work of a device on rows of a matrix, for every method. It begins with the rows as they are
+/// read and ends with the chunks of QuantizeWork. The caller provides memory and stream, and
 /// waits.
 class DeviceRows {
  public:

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "checkpoint/encode/fp8_chunk.h"
-#include "checkpoint/encode/transcode.h"
 #include "nvfp4/runtime.h"
 #include "ops/gram_library.h"
 
@@ -26,14 +24,20 @@ Encoder::Encoder(const Plan& plan, EncoderOptions options)
       backend_(find_backend(options_.backend)),
       grams_(plan) {
   if (options_.weigh_errors) prepare_weights();
-  const ChunkBytes most = largest_chunk(plan);
-  if (options_.device.type == DeviceType::cpu || most.input == 0) return;
+  if (options_.device.type == DeviceType::cpu) return;
+  ChunkBytes most;
+  std::int64_t store = 0;
+  for (const Unit& unit : plan.units) {
+    if (!unit.as<QuantizeWork>()) continue;
+    most.add({source_of(unit), unit.slice, 0, unit.work().rows_per_chunk(unit.slice)},
+             unit.statistics != nullptr);
+    store += bytes_on_device(source_of(unit), unit.slice);
+  }
+  if (most.input == 0) return;
   if (plan.method->needs == Needs::gram) {
     gram_library_ = gram_library(options_.device).invert_lower;
     gptq_ = std::make_unique<DeviceGptq>(options_.device);
   }
-  std::int64_t store = 0;
-  for (const Unit& unit : plan.units) store += bytes_on_device(plan, unit);
   lanes_ = std::make_unique<DeviceLanes>(options_.device, most, std::min(store, kStoreBytes),
                                          std::min(threads(), DeviceLanes::kMostUseful),
                                          options_.wait_for_device);
@@ -65,19 +69,16 @@ const LogicalTensor& Encoder::source_of(const Unit& unit) const {
 std::uint64_t Encoder::add(Window& window, std::size_t u) {
   const Unit& unit = plan_.units[u];
   window.units.push_back(u);
-  if (const std::int64_t bytes = lanes_ && !leaving_ ? bytes_on_device(plan_, unit) : 0;
+  const bool on_device = lanes_ && !leaving_ && unit.as<QuantizeWork>();
+  if (const std::int64_t bytes = on_device ? bytes_on_device(source_of(unit), unit.slice) : 0;
       bytes > 0 && window.stored_bytes + bytes <= kStoreBytes) {
     window.places[u] = {window.stored_bytes, unit.slice.amax_count};
     window.stored_bytes += bytes;
   }
-  add_rows(window, u, unit);
-  return grams_.add(window, unit);
-}
-
-void Encoder::add_rows(Window& window, std::size_t number, const Unit& unit) {
-  const std::int64_t step = rows_per_chunk(unit);
+  const std::int64_t step = unit.work().rows_per_chunk(unit.slice);
   for (std::int64_t row = 0; row < unit.slice.rows; row += step)
-    window.encode.push_back({number, row, std::min(step, unit.slice.rows - row)});
+    window.encode.push_back({u, row, std::min(step, unit.slice.rows - row)});
+  return grams_.add(window, unit);
 }
 
 void Encoder::fill(const Window& window, std::size_t i) const {
@@ -98,9 +99,7 @@ void Encoder::measure(Window& window, std::size_t i) {
       return;
     }
   BufferPool::Lease buffers(pool_);
-  window.amaxes[i] = unit.work == Work::transcode
-                         ? measure_exponents(source, m.begin, m.count, *buffers)
-                         : measure_chunk(source, m.begin, m.count, backend_, *buffers);
+  window.amaxes[i] = unit.work().measure(source, m.begin, m.count, backend_, *buffers);
 }
 
 /// Counts the uploaded elements of each place.
@@ -152,6 +151,12 @@ std::vector<Batch> Encoder::batches(const Window& window) const {
   return batches;
 }
 
+MatrixRows Encoder::rows_of(const EncodeTask& task) const {
+  const Unit& unit = plan_.units[task.unit];
+  return {source_of(unit), unit.slice, task.row, task.rows,
+          unit.second == kNone ? nullptr : plan_.tensors[unit.second].source};
+}
+
 void Encoder::encode(const Window& window, const Batch& batch, std::span<const GlobalScale> globals,
                      const Finish& finish) {
   if (batch.by_gram) return by_gram(window, batch, globals, finish);
@@ -161,22 +166,21 @@ void Encoder::encode(const Window& window, const Batch& batch, std::span<const G
   for (std::size_t i = batch.first; i < batch.last; ++i) {
     const EncodeTask& task = window.encode[i];
     const Unit& unit = plan_.units[task.unit];
-    if (lane && *lane && unit.work == Work::quantize && !weighs(unit)) {
+    if (lane && *lane && !options_.weigh_errors && unit.as<QuantizeWork>()) {
       tasks.push_back(i);
       continue;
     }
     BufferPool::Lease buffers(pool_);
-    EncodedChunk chunk = on_cpu(window, task, globals[unit.group], *buffers);
-    if (weighs(unit))
-      chunk.outcome.weighted_error = weighed(window, task, globals[unit.group], chunk);
+    const RowsMethod method = method_of(window, unit, globals);
+    EncodedChunk chunk = unit.work().encode(rows_of(task), method, *buffers);
+    weigh(window, task, method.global.multiplier, chunk);
     finish(i, std::move(chunk));
   }
   const auto slot = [&](std::size_t i) -> DeviceSlot& { return (*lane)->slots[i % 2]; };
   const auto begin = [&](std::size_t i) {
     const EncodeTask& task = window.encode[tasks[i]];
-    const Unit& unit = plan_.units[task.unit];
-    slot(i).begin(source_of(unit), unit.slice, task.row, task.rows,
-                  method_of(window, unit, globals[unit.group]), place_of(window, task));
+    slot(i).begin(rows_of(task), method_of(window, plan_.units[task.unit], globals),
+                  place_of(window, task));
   };
   if (!tasks.empty()) begin(0);
   for (std::size_t i = 0; i < tasks.size(); ++i) {
@@ -189,77 +193,45 @@ void Encoder::by_gram(const Window& window, const Batch& batch,
                       std::span<const GlobalScale> globals, const Finish& finish) {
   BufferPool::Lease buffers(pool_);
   const EncodeTask &first = window.encode[batch.first], &last = window.encode[batch.last - 1];
-  const Unit& unit = plan_.units[first.unit];
-  gptq_->encode(source_of(unit), unit.slice, first.row, last.row + last.rows - first.row,
-                first.rows, method_of(window, unit, globals[unit.group]), *buffers,
-                [&](std::int64_t chunk, EncodedChunk encoded) {
-                  const std::size_t i = batch.first + static_cast<std::size_t>(chunk);
-                  if (weighs(unit))
-                    encoded.outcome.weighted_error =
-                        weighed(window, window.encode[i], globals[unit.group], encoded);
-                  finish(i, std::move(encoded));
-                });
+  const RowsMethod method = method_of(window, plan_.units[first.unit], globals);
+  MatrixRows rows = rows_of(first);
+  rows.rows = last.row + last.rows - first.row;
+  gptq_->encode(rows, first.rows, method, *buffers, [&](std::int64_t chunk, EncodedChunk encoded) {
+    const std::size_t i = batch.first + static_cast<std::size_t>(chunk);
+    weigh(window, window.encode[i], method.global.multiplier, encoded);
+    finish(i, std::move(encoded));
+  });
 }
 
-EncodedChunk Encoder::on_cpu(const Window& window, const EncodeTask& task,
-                             const GlobalScale& global, Buffers& buffers) const {
+/// Sets the weighted error of a chunk, if it is requested. It uses the Gram matrix if the unit is
+/// quantized by one, otherwise its diagonal, which is exact for uncorrelated errors. A unit without
+/// statistics has the mean square of the other inputs.
+void Encoder::weigh(const Window& window, const EncodeTask& task, float global,
+                    EncodedChunk& chunk) {
+  if (!options_.weigh_errors) return;
   const Unit& unit = plan_.units[task.unit];
-  const LogicalTensor& source = source_of(unit);
-  switch (unit.work) {
-    case Work::transcode:
-      return transcode_chunk(source, unit.slice, task.row, task.rows, global, buffers);
-    case Work::move:
-      return move_chunk(source, unit.slice, moved_scales(unit, global), task.row, task.rows,
-                        buffers);
-    case Work::decode:
-      return decode_chunk(plan_, unit, task.row, task.rows, options_.plain, buffers);
-    case Work::fp8:
-      return encode_fp8_chunk(source, unit, task.row, task.rows, global.multiplier, buffers);
-    case Work::quantize:
-      break;
-  }
-  return encode_chunk(source, unit.slice, task.row, task.rows, method_of(window, unit, global),
-                      buffers);
+  Outcome& outcome = chunk.outcome;
+  if (unit.statistics == nullptr)
+    outcome.weighted_error = mean_square_ * outcome.error.squared_error;
+  else if (factored_gram(window, unit) != nullptr)
+    outcome.weighted_error = input_weights_->share(*unit.statistics) * outcome.output.kept;
+  else
+    outcome.weighted_error = unit.work().weighted_error(rows_of(task), chunk, global,
+                                                        input_weights_->of(*unit.statistics));
 }
 
-bool Encoder::weighs(const Unit& unit) const {
-  return options_.weigh_errors && (unit.work == Work::quantize || unit.work == Work::fp8);
-}
-
-/// Returns the weighted error of a chunk. It uses the Gram matrix if the unit is quantized by one,
-/// otherwise its diagonal, which is exact for uncorrelated errors. A unit without statistics has
-/// the mean square of the other inputs.
-double Encoder::weighed(const Window& window, const EncodeTask& task, const GlobalScale& global,
-                        const EncodedChunk& chunk) {
-  const Unit& unit = plan_.units[task.unit];
-  if (unit.statistics == nullptr) return mean_square_ * chunk.outcome.error.squared_error;
-  if (factored_gram(window, unit) != nullptr)
-    return input_weights_->share(*unit.statistics) * chunk.outcome.output.kept;
-  return weighted_error(source_of(unit), unit, task.row, task.rows, chunk, global.multiplier,
-                        input_weights_->of(*unit.statistics));
-}
-
-/// Returns the method with the data that it needs about the unit's inputs.
+/// Returns the group's global scale, and the data that the method needs about the unit's inputs.
 RowsMethod Encoder::method_of(const Window& window, const Unit& unit,
-                              const GlobalScale& global) const {
+                              std::span<const GlobalScale> globals) const {
   RowsMethod method{.quantizer = plan_.method->scales,
-                    .global = global,
+                    .global = unit.group == kNone ? GlobalScale() : globals[unit.group],
                     .gram = factored_gram(window, unit),
                     .sweeps = options_.sweeps,
                     .backend = options_.backend};
-  if (plan_.method->needs != Needs::nothing && unit.statistics != nullptr && !method.gram)
+  if (plan_.method->needs != Needs::nothing && unit.statistics != nullptr && !method.gram &&
+      unit.as<QuantizeWork>())
     method.weights = plan_.statistics->weights(*unit.statistics);
   return method;
-}
-
-MovedScales Encoder::moved_scales(const Unit& unit, const GlobalScale& global) const {
-  MovedScales scales = unit.moved;
-  const float own = scales.global.multiplier;
-  if (!plan_.groups[unit.group].moved_global) return scales;
-  scales.global = global;
-  scales.ratio *= own / scales.global.multiplier;
-  scales.changes |= scales.ratio != 1;
-  return scales;
 }
 
 }  // namespace nvfp4::checkpoint

@@ -23,17 +23,15 @@ struct Batch {
 };
 
 struct EncoderOptions {
-  safetensors::DType plain = safetensors::DType::bf16;  ///< dtype of dequantized weights
-  std::string backend;                                  ///< backend of the CPU
+  std::string backend;  ///< backend of the CPU
   int sweeps = 0;
   Device device = {};
   bool wait_for_device = false;
   bool weigh_errors = false;  ///< fill Outcome::weighted_error; requires statistics
 };
 
-/// Measures and encodes the rows of units for every kind of work. The CPU and other devices give
-/// the same bytes. The CPU does everything that is not quantized, and whatever a device has no
-/// memory or no time for.
+/// Measures and encodes the rows of units. The CPU and other devices give the same bytes. A device
+/// does QuantizeWork, if it has memory and time; the CPU does all else.
 ///
 /// For each window: add() its units, then fill() its Gram matrices and measure() its tasks, in any
 /// order and from any thread. Then settle() it and encode() its batches().
@@ -55,8 +53,6 @@ class Encoder {
   /// Adds the unit's rows to the window as tasks. Returns the bytes that the unit takes in addition
   /// to its input.
   std::uint64_t add(Window& window, std::size_t unit);
-  /// Adds only the tasks that encode the unit's rows.
-  static void add_rows(Window& window, std::size_t number, const Unit& unit);
   /// Fills Window::unfilled[i].
   void fill(const Window& window, std::size_t i) const;
   /// Measures Window::measure[i].
@@ -70,21 +66,16 @@ class Encoder {
               const Finish& finish);
   /// The buffers, also for copies, so that no memory is allocated twice.
   BufferPool& buffers() { return pool_; }
-  /// Returns the scales of a copied unit. They use the group's global scale if others of the group
-  /// are encoded.
-  MovedScales moved_scales(const Unit& unit, const GlobalScale& global) const;
 
  private:
   const LogicalTensor& source_of(const Unit& unit) const;
-  RowsMethod method_of(const Window& window, const Unit& unit, const GlobalScale& global) const;
+  MatrixRows rows_of(const EncodeTask& task) const;
+  RowsMethod method_of(const Window& window, const Unit& unit,
+                       std::span<const GlobalScale> globals) const;
   void prepare_weights();
-  bool weighs(const Unit& unit) const;
-  double weighed(const Window& window, const EncodeTask& task, const GlobalScale& global,
-                 const EncodedChunk& chunk);
+  void weigh(const Window& window, const EncodeTask& task, float global, EncodedChunk& chunk);
   const GramSlot* factored_gram(const Window& window, const Unit& unit) const;
   std::byte* place_of(const Window& window, const EncodeTask& task) const;
-  EncodedChunk on_cpu(const Window& window, const EncodeTask& task, const GlobalScale& global,
-                      Buffers& buffers) const;
   void by_gram(const Window& window, const Batch& batch, std::span<const GlobalScale> globals,
                const Finish& finish);
 

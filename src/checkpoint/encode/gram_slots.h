@@ -3,8 +3,8 @@
 #include <map>
 #include <memory>
 
-#include "checkpoint/encode/gram_slot.h"
 #include "checkpoint/encode/window.h"
+#include "checkpoint/work/gram_slot.h"
 
 namespace nvfp4::checkpoint {
 
@@ -38,8 +38,8 @@ class GramSlots {
 
  private:
   bool is_needed(const Unit& unit) const {
-    return needed_ && unit.work == Work::quantize && unit.statistics != nullptr &&
-           unit.statistics->gram;
+    return needed_ && unit.statistics != nullptr && unit.statistics->gram &&
+           unit.as<QuantizeWork>() != nullptr;
   }
 
   /// Returns the Gram matrix of a layer. Experts that are needed at the same time share it.

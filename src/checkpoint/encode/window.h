@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "backends/backend.h"
-#include "checkpoint/encode/gram_slot.h"
 #include "checkpoint/plan/plan.h"
+#include "checkpoint/work/gram_slot.h"
 
 /// The tasks that the pipeline measures, encodes and copies together.
 namespace nvfp4::checkpoint {

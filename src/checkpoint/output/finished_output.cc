@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "checkpoint/encode/chunk.h"
 #include "checkpoint/source/content.h"
 #include "core/require.h"
 
@@ -73,15 +72,17 @@ class Comparison {
   }
 
   bool unit(const Unit& u, const PlannedShard& planned, const TensorFile& file) {
-    if (u.work == Work::decode) {
-      if (u.row_multiple > 1 || u.out_begin > 0) return true;
-      const safetensors::TensorSpec spec = planned.specs[u.codes];
-      return reads_as(file, spec, decode_chunk(plan_, u, 0, 1, spec.dtype, buffers_).codes);
+    if (const auto* plain = u.as<DequantizeWork>()) {
+      if (plain->output().transposed || plain->output().begin > 0) return true;
+      const MatrixRows first{*plan_.tensors[u.tensor].source, u.slice, 0, 1};
+      return reads_as(file, planned.specs[u.places.codes],
+                      plain->encode(first, {}, buffers_).codes);
     }
-    if (u.work != Work::move || u.weight_global == kNone || plan_.groups[u.group].moved_global)
-      return true;
-    const float stored = plan_.format->stored_global(u.moved.global);
-    return reads_as(file, planned.specs[u.weight_global], std::as_bytes(std::span(&stored, 1)));
+    const auto* copied = u.as<CopyWork>();
+    if (copied == nullptr || !copied->own_global() || u.places.weight_global == kNone) return true;
+    const float stored = plan_.format->stored_global(*copied->own_global());
+    return reads_as(file, planned.specs[u.places.weight_global],
+                    std::as_bytes(std::span(&stored, 1)));
   }
 
   const Plan& plan_;

@@ -54,8 +54,9 @@ class Maker {
     layout_.targets.resize(specs.size());
     std::vector<bool> seen(specs.size());
     for (const checkpoint::Unit& unit : plan_.units) {
-      if (unit.work == checkpoint::Work::decode) continue;
-      for (const std::size_t i : {unit.codes, unit.scales, unit.weight_global, unit.input_global})
+      if (!unit.as<checkpoint::Nvfp4Work>()) continue;
+      const checkpoint::Places& p = unit.places;
+      for (const std::size_t i : {p.codes, p.scales, p.weight_global, p.input_global})
         if (i != kNone) seen[i] = true;
       add_unit(unit);
     }
@@ -104,10 +105,10 @@ class Maker {
          find_type(kNvfp4),
          {unit.slice.rows, unit.slice.cols},
          std::move(*place),
-         unit.codes,
-         unit.scales,
-         unit.weight_global,
-         unit.input_global});
+         unit.places.codes,
+         unit.places.scales,
+         unit.places.weight_global,
+         unit.places.input_global});
   }
 
   void add_plain(std::size_t i) {

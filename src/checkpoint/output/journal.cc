@@ -11,6 +11,7 @@
 #include "core/require.h"
 #include "nvfp4/runtime.h"
 #include "ops/gram_library.h"
+#include "quantizers/gptq.h"
 
 namespace nvfp4::checkpoint {
 namespace {
@@ -30,7 +31,8 @@ bool add_runs(const Json& runs, Outcome& to) {
   if (!runs.is_array()) return false;
   for (const Json& run : runs) {
     if (!run.is_array() || run.size() != 2 || !run[0].is_number_unsigned() ||
-        !run[1].is_number_unsigned() || run[0].get<std::uint64_t>() >= kGptqCandidates)
+        !run[1].is_number_unsigned() ||
+        run[0].get<std::uint64_t>() >= std::uint64_t{kGptqCandidates})
       return false;
     to.add_chosen({run[0].get<std::size_t>(), run[1].get<std::int64_t>()});
   }

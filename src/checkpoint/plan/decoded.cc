@@ -133,13 +133,11 @@ void add_decoded(Plan& plan, PlannedShard& shard, safetensors::DType plain) {
   tensor.bytes_after = plain_bytes(t.elements(), plain);
   std::int64_t begin = 0;
   for (const WeightSlice& slice : slices) {
-    Unit& unit = plan.units.emplace_back();
-    unit.tensor = plan.tensors.size() - 1;
-    unit.work = Work::decode;
-    unit.slice = slice;
-    unit.row_multiple = transpose ? 32 : 1;
-    unit.out_begin = begin;
-    unit.codes = shard.specs.size();
+    plan.units.push_back(
+        {.tensor = plan.tensors.size() - 1,
+         .slice = slice,
+         .places = {.codes = shard.specs.size()},
+         .kind = DequantizeWork({.dtype = plain, .begin = begin, .transposed = transpose})});
     begin += slice.rows * slice.cols;
   }
   shard.specs.push_back(spec);
@@ -164,19 +162,18 @@ void add_stack(Plan& plan, PlannedShard& shard, const ExpertStack& stack,
     tensor.bytes_before = t.bytes;
     tensor.bytes_after = plain_bytes(t.elements(), plain);
     tensor.first_unit = plan.units.size();
-    if (pairs && m % 2 == 1) {
-      plan.units.back().second = number;
-      continue;
-    }
+    if (pairs && m % 2 == 1) continue;  // a part of the unit before
     tensor.units = 1;
-    Unit& unit = plan.units.emplace_back();
-    unit.tensor = number;
-    unit.work = Work::decode;
-    unit.slice = stack.form.transposed ? transposed_weight(t) : whole_weight(t);
-    unit.interleaved = pairs && stack.form.interleaved;
-    unit.row_multiple = stack.form.transposed ? 32 : 1;
-    unit.out_begin = begin;
-    unit.codes = shard.specs.size();
+    plan.units.push_back(
+        {.tensor = number,
+         .slice = stack.form.transposed ? transposed_weight(t) : whole_weight(t),
+         .second = pairs ? number + 1 : kNone,
+         .places = {.codes = shard.specs.size()},
+         .kind = DequantizeWork({.dtype = plain,
+                                 .begin = begin,
+                                 .transposed = stack.form.transposed,
+                                 .pairs = pairs,
+                                 .interleaved = pairs && stack.form.interleaved})});
     begin += t.elements() * (pairs ? 2 : 1);
   }
   shard.specs.push_back({stack.name, plain, stack.shape});

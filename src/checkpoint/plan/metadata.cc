@@ -47,22 +47,6 @@ Json known_options(const Plan& plan, const ModelFolder& model, const TransformOp
   return known;
 }
 
-const char* action_of(Work work) {
-  switch (work) {
-    case Work::move:
-      return "moved";
-    case Work::transcode:
-      return "converted";
-    case Work::decode:
-      return "dequantized";
-    case Work::fp8:
-      return "fp8";
-    case Work::quantize:
-      break;
-  }
-  return "quantized";
-}
-
 safetensors::Metadata metadata_of_output(safetensors::Metadata of_input) {
   of_input.erase(kReciprocalsKey);
   std::erase_if(of_input, [](const auto& entry) {
@@ -82,7 +66,7 @@ void name_producer(Plan& plan, ModelConfig& config, const ModelFolder& model,
     return;
   }
   const bool encodes = std::ranges::any_of(plan.units, [](const Unit& unit) {
-    return unit.work == Work::quantize || unit.work == Work::transcode || unit.work == Work::fp8;
+    return !unit.as<CopyWork>() && !unit.as<DequantizeWork>();
   });
   if (!encodes) return;
   const Json producer = producer_of(plan, model, options);
@@ -101,9 +85,11 @@ void keep_reciprocals(Plan& plan) {
     for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t) {
       for (std::size_t u = 0; u < plan.tensors[t].units; ++u) {
         const Unit& unit = plan.units[plan.tensors[t].first_unit + u];
-        if (unit.work == Work::move && !plan.groups[unit.group].moved_global)
-          add(unit.weight_global, unit.moved.global);
-        if (unit.work != Work::decode && unit.input) add(unit.input_global, *unit.input);
+        const auto* work = unit.as<Nvfp4Work>();
+        if (work && work->output().input_is_given)
+          add(unit.places.input_global, work->output().input);
+        if (const auto* copied = unit.as<CopyWork>(); copied && copied->own_global())
+          add(unit.places.weight_global, *copied->own_global());
       }
     }
     if (!reciprocals.empty()) shard.metadata[kReciprocalsKey] = reciprocals.text();

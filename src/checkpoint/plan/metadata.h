@@ -11,9 +11,6 @@ namespace nvfp4::checkpoint {
 /// fingerprint of its content.
 Json known_options(const Plan& plan, const ModelFolder& model, const TransformOptions& options);
 
-/// Returns the word for this work in reports: "quantized", "moved", ...
-const char* action_of(Work work);
-
 /// Returns the metadata of an output shard: the input's, without what formats write about their own
 /// tensors.
 safetensors::Metadata metadata_of_output(safetensors::Metadata of_input);

@@ -26,9 +26,8 @@ void sort_tensors(Plan& plan, PlannedShard& shard, std::size_t first_unit) {
   }
   for (PlannedCacheScale& scale : shard.cache_scales) move_to(scale.tensor);
   for (std::size_t u = first_unit; u < plan.units.size(); ++u) {
-    Unit& unit = plan.units[u];
-    for (std::size_t* i :
-         {&unit.codes, &unit.scales, &unit.weight_global, &unit.input_global, &unit.marker})
+    Places& p = plan.units[u].places;
+    for (std::size_t* i : {&p.codes, &p.scales, &p.weight_global, &p.input_global, &p.marker})
       move_to(*i);
   }
 }

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <deque>
 #include <map>
-#include <set>
 
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/families/fused_layers.h"
@@ -15,9 +14,8 @@
 #include "checkpoint/io/reciprocals.h"
 #include "checkpoint/plan/cache_scales.h"
 #include "checkpoint/plan/decoded.h"
-#include "checkpoint/plan/groups.h"
+#include "checkpoint/plan/matrices.h"
 #include "checkpoint/plan/metadata.h"
-#include "checkpoint/plan/moved_scales.h"
 #include "checkpoint/plan/order.h"
 #include "checkpoint/plan/recipe_choice.h"
 #include "checkpoint/plan/supply.h"
@@ -32,6 +30,8 @@ using safetensors::TensorInfo;
 
 /// The limit of a name; no model has longer ones. A pattern's time can grow with its square.
 constexpr std::size_t kMaxNameBytes = 1024;
+
+constexpr std::string_view kDequantized = "dequantized";
 
 class Planner {
  public:
@@ -62,7 +62,8 @@ class Planner {
     RecipeChoice recipe(options_.layers.get(), config_.model_types);
     select(selector, recipe);
     if (options_.task == Task::decode) stack_experts();
-    if (options_.statistics) plan_.statistics = open_statistics(*options_.statistics, config_);
+    plan_.statistics = statistics_of_run(options_, config_);
+    if (plan_.statistics) plan_.statistics_fingerprint = plan_.statistics->fingerprint();
     cache_scales_ = CacheScales(model_.tensors, config_.model_types,
                                 declares_cache(model_.declared, model_.hf_declared) ||
                                     (options_.layers && !options_.layers->kv_cache.empty()));
@@ -79,7 +80,9 @@ class Planner {
     if (may_quantize()) warn(keep_whole_layers(recipe));
     plan_.rules = recipe.rules();
     plan_.tensors.reserve(model_.tensors.size());
-    plan_.units.reserve(units_wanted());
+    matrices_.emplace(plan_, options_, modules_, config_.model_types,
+                      declared_ ? &*declared_ : nullptr);
+    if (options_.task != Task::decode) group();
     if (format_ != nullptr && !format_->single_file.empty()) {
       add_shard(std::string(format_->single_file), 0, model_.files.size());
     } else {
@@ -87,8 +90,7 @@ class Planner {
         add_shard(model_.file_names[f], f, f + 1);
       plan_.index_name = model_.index_name;
     }
-    supply_statistics(plan_, options_);
-    make_groups(plan_, options_, kept_, config_.model_types);
+    matrices_->warn();
     keep_reciprocals(plan_);
     name_producer(plan_, config_, model_, options_);
     finish();
@@ -100,9 +102,7 @@ class Planner {
     const LogicalTensor* tensor = nullptr;
     const TensorInfo* info = nullptr;  ///< the tensor as if it were plain
     Selection selection;
-    Action action = Action::nvfp4;    ///< only if it is quantized
-    std::vector<WeightSlice> slices;  ///< only if it is quantized
-    bool stays_stacked = false;
+    EncodedTensor matrices;  ///< only if it is quantized
   };
 
   void warn(const std::vector<std::string>& lines) {
@@ -158,7 +158,8 @@ class Planner {
         c.selection.reason.clear();
       }
       if (!c.selection.quantize) continue;
-      c.action = recipe.action(c.selection);
+      c.matrices.source = &t;
+      c.matrices.action = recipe.action(c.selection);
       slice(c);
     }
   }
@@ -170,13 +171,6 @@ class Planner {
       for (const Candidate& c : file)
         if (c.selection.quantize) (c.info->dtype == safetensors::DType::f32 ? any : others) = true;
     return any && !others;
-  }
-
-  std::size_t units_wanted() const {
-    std::size_t units = 0;
-    for (const std::deque<Candidate>& file : candidates_)
-      for (const Candidate& c : file) units += c.selection.quantize ? c.slices.size() : 0;
-    return units;
   }
 
   bool is_narrowed(const LogicalTensor& t) const {
@@ -192,25 +186,26 @@ class Planner {
   void slice(Candidate& c) {
     const LogicalTensor& t = *c.tensor;
     const bool experts = c.selection.kind == "stacked experts";
-    c.stays_stacked = experts && (options_.task == Task::quantize || t.is_nvfp4()) && format_ &&
-                      c.action == Action::nvfp4 && keeps_stacks(*format_, config_, t);
+    c.matrices.stays_stacked = experts && (options_.task == Task::quantize || t.is_nvfp4()) &&
+                               format_ && c.matrices.action == Action::nvfp4 &&
+                               keeps_stacks(*format_, config_, t);
     if (experts)
-      c.slices = slice_experts(*c.info, config_, orientation(t), c.stays_stacked);
+      c.matrices.slices = slice_experts(*c.info, config_, orientation(t), c.matrices.stays_stacked);
     else
-      c.slices = {whole_weight(t)};
+      c.matrices.slices = {whole_weight(t)};
     require<UnsupportedError>(!t.is_nvfp4() || t.shape.size() == 2 || experts,
                               "{}: a stack of {} matrices that are no experts, only matrices can "
                               "be converted",
                               t.data.describe(), t.matrices());
-    const std::int64_t cols = c.slices[0].cols;
+    const std::int64_t cols = c.matrices.slices[0].cols;
     // NVFP4 weights are exempt: every other form would round them.
     const std::int64_t multiple = format_ == nullptr || t.is_nvfp4() ? kBlock : format_->columns;
     std::string reason =
         cols % multiple == 0 ? "" : fmt::format("{} columns, not a multiple of {}", cols, multiple);
     // Four-bit weights are exempt: dequantizing them would lose their codes.
     if (reason.empty() && !c.selection.included && !t.is_four_bits() && !t.correction.requantize)
-      reason = row_obstacle(c.slices[0].rows);
-    if (reason.empty() && keeps_ && !t.is_nvfp4()) reason = keeps_(c.slices[0].module);
+      reason = row_obstacle(c.matrices.slices[0].rows);
+    if (reason.empty() && keeps_ && !t.is_nvfp4()) reason = keeps_(c.matrices.slices[0].module);
     if (reason.empty()) return;
     c.selection.quantize = false;
     c.selection.reason = std::move(reason);
@@ -227,6 +222,30 @@ class Planner {
     recipe.require_whole(choices, fused);
     keep_fused_layers_whole(of_float, fused);
     return keep_expert_layers_whole(choices);
+  }
+
+  /// Reports whether an FP8 weight is copied.
+  bool keeps_fp8(const Candidate& c) const {
+    const LogicalTensor& t = *c.tensor;
+    return t.encoding() == Encoding::fp8 && !t.correction.requantize && t.added.empty() &&
+           ((c.selection.quantize && is_fp8(c.matrices.action)) ||
+            (options_.task == Task::convert && four_bits_)) &&
+           format_->keeps_fp8 != nullptr && format_->keeps_fp8(t);
+  }
+
+  /// Groups the matrices that become NVFP4 or FP8, and lists the modules that stay.
+  void group() {
+    for (std::deque<Candidate>& file : candidates_)
+      for (Candidate& c : file) {
+        const bool is_copied = !c.tensor->is_plain() && keeps_fp8(c);
+        if (c.selection.quantize && !is_copied) {
+          matrices_->group(c.matrices);
+        } else if (c.tensor->is_plain() || (!native_ && !is_copied)) {
+          if (auto kept = kept_module(*c.tensor, c.selection.linear))
+            modules_.kept.push_back(std::move(*kept));
+        }
+      }
+    matrices_->decide();
   }
 
   void add_shard(std::string name, std::size_t first_file, std::size_t end_file) {
@@ -253,7 +272,7 @@ class Planner {
         options_.allow.decode,
         "{}: {}, which {} cannot hold; nvfp4 convert --allow decode makes such weights BF16",
         t.data.describe(), t.form_name(), format_->name);
-    lost_.push_back(t.module());
+    lost_.add(t.module());
   }
 
   PlannedTensor& new_tensor(const Candidate& c) {
@@ -283,47 +302,27 @@ class Planner {
     require<UnsupportedError>(t.added.empty() || !native_,
                               "{}: an adapter is not merged into FP8 of DeepSeek-V4",
                               t.data.describe());
-    const bool keeps_fp8 = t.encoding() == Encoding::fp8 && !t.correction.requantize &&
-                           t.added.empty() &&
-                           ((c.selection.quantize && is_fp8(c.action)) ||
-                            (options_.task == Task::convert && four_bits_)) &&
-                           format_->keeps_fp8 != nullptr && format_->keeps_fp8(t);
-    if (c.selection.quantize && !keeps_fp8) {
-      PlannedTensor& tensor = new_tensor(c);
-      require<ValueError>(!is_fp8(c.action) || !t.is_four_bits(),
-                          "{}: {}, which {} would make larger and no better", t.data.describe(),
-                          t.form_name(), action_name(c.action));
-      const Work work = t.is_nvfp4()                      ? Work::move
-                        : t.encoding() == Encoding::mxfp4 ? Work::transcode
-                        : is_fp8(c.action)                ? Work::fp8
-                                                          : Work::quantize;
-      tensor.action = action_of(work);
-      tensor.first_unit = plan_.units.size();
-      tensor.units = c.slices.size();
-      for (WeightSlice& slice : c.slices)
-        tensor.bytes_after += add_unit(work, c, std::move(slice), shard);
+    if (!c.matrices.groups.empty()) {
+      new_tensor(c);
+      matrices_->add(c.matrices, shard);
       return;
     }
     if (t.is_plain() && (is_narrowed(t) || !t.is_stored())) {
-      const char* const changed = t.added.empty() ? action_of(Work::decode) : "merged";
-      new_tensor(c).action = t.is_stored() ? "cast" : changed;
+      new_tensor(c).action = t.is_stored() ? "cast" : t.added.empty() ? kDequantized : "merged";
       add_decoded(plan_, shard, options_.plain);
     } else if (t.is_plain()) {
       copy(c, t.data, t.data.info->name, shard);
     } else if (native_) {
       for (const StoredTensor& part : {t.data, t.scales, t.global, t.input})
         if (part) copy(c, part, part.info->name, shard);
-      return;
-    } else if (keeps_fp8) {
+    } else if (keeps_fp8(c)) {
       add_fp8(c, shard);
-      return;
     } else {
       // A conversion of FP8 alone acts like `quantize`, which dequantizes excluded weights.
       if (options_.task == Task::convert && !may_quantize()) lose(t);
-      new_tensor(c).action = action_of(Work::decode);
+      new_tensor(c).action = kDequantized;
       add_decoded(plan_, shard, options_.plain);
     }
-    if (auto kept = kept_module(t, c.selection.linear)) kept_.push_back(std::move(*kept));
   }
 
   /// Plans a copy. `name` must live as long as the plan.
@@ -352,99 +351,47 @@ class Planner {
     }
     copy(c, t.scales, plan_.texts.keep(t.module() + ".weight_scale"), shard);
     if (t.input) copy(c, t.input, plan_.texts.keep(t.module() + ".input_scale"), shard);
-    fp8_.push_back(fp8_module(t));
-  }
-
-  std::uint64_t add_unit(Work work, const Candidate& c, WeightSlice slice, PlannedShard& shard) {
-    const LogicalTensor& t = *c.tensor;
-    Unit unit;
-    unit.tensor = plan_.tensors.size() - 1;
-    unit.work = work;
-    if (format_->names->arrangement.scales != ScaleLayout::linear) unit.row_multiple = 128;
-    unit.slice = std::move(slice);
-    if (work == Work::move) take_globals(t, options_, declared_ ? &*declared_ : nullptr, unit);
-    if (t.correction.input) unit.input = *t.correction.input;
-    std::uint64_t bytes = 0;
-    for (OutputTensor& out : outputs_of(c, unit)) {
-      std::size_t& place = out.role == Role::codes           ? unit.codes
-                           : out.role == Role::scales        ? unit.scales
-                           : out.role == Role::weight_global ? unit.weight_global
-                           : out.role == Role::input_global  ? unit.input_global
-                                                             : unit.marker;
-      place = shard.specs.size();
-      shard.specs.push_back(out.spec);
-      bytes += shard.specs.bytes(place);
-    }
-    plan_.units.push_back(std::move(unit));
-    return bytes;
-  }
-
-  std::vector<OutputTensor> outputs_of(const Candidate& c, Unit& unit) {
-    if (unit.work == Work::fp8) return fp8_unit(*c.tensor, c.action, unit);
-    if (c.stays_stacked) return stack_outputs(plan_, options_.scheme, *c.tensor, unit);
-    return format_->tensors(options_.scheme, unit.slice.module, unit.slice.rows, unit.slice.cols);
-  }
-
-  std::vector<OutputTensor> fp8_unit(const LogicalTensor& t, Action action, Unit& unit) {
-    Fp8Module module = fp8_module(action, unit.slice.module);
-    module.input = options_.input_amax || options_.statistics;
-    std::vector<OutputTensor> tensors;
-    if (format_->fp8_tensors != nullptr)
-      tensors = format_->fp8_tensors(module, unit.slice.rows, unit.slice.cols);
-    require<UnsupportedError>(!tensors.empty(), "{}: {}, which {} is not written with",
-                              t.data.describe(), action_name(action), format_->name);
-    require<UnsupportedError>(action != Action::mxfp8 || unit.slice.cols % kMxfp8Block == 0,
-                              "{}: {} columns, mxfp8 needs a multiple of {}", t.data.describe(),
-                              unit.slice.cols, kMxfp8Block);
-    unit.fp8 = module.scales;
-    unit.row_multiple = module.scales == Fp8Module::Scales::block ? kFp8Block : 1;
-    module.input = std::ranges::any_of(
-        tensors, [](const OutputTensor& out) { return out.role == Role::input_global; });
-    fp8_.push_back(std::move(module));
-    return tensors;
+    modules_.fp8.push_back(fp8_module(t));
   }
 
   void finish() {
-    for (const Unit& unit : plan_.units)
-      if (unit.work != Work::fp8 && unit.work != Work::decode && unit.out_begin == 0)
-        quantized_.push_back(unit.stack_rows == 0 ? unit.slice.module
-                                                  : std::string(plan_.tensors[unit.tensor].name));
-    require<UnsupportedError>(options_.task != Task::convert || !quantized_.empty(),
+    require<UnsupportedError>(options_.task != Task::convert || !modules_.quantized.empty(),
                               "{}: holds no quantized weight to convert; nvfp4 quantize makes them",
                               model_.root.string());
     for (const PlannedShard& shard : plan_.shards)
       for (std::size_t i = 0; i < shard.specs.size(); ++i) plan_.total_size += shard.specs.bytes(i);
     require_unique_names(plan_);
-    if (quantized_.empty() && fp8_.empty() && options_.task == Task::quantize)
+    if (modules_.quantized.empty() && modules_.fp8.empty() && options_.task == Task::quantize)
       plan_.warnings.push_back("no tensor is quantized");
-    warn(warnings_of_single_experts(config_, quantized_));
+    warn(warnings_of_single_experts(config_, modules_.quantized));
     if (narrows_) config_.text = with_f32_as_bf16(config_.text);
     if (options_.task == Task::decode)
       plan_.config_json =
           with_dtype(without_quantization_config(config_),
                      options_.plain == safetensors::DType::f16 ? "float16" : "bfloat16");
-    else if (quantized_.empty() && fp8_.empty() && !native_)
+    else if (modules_.quantized.empty() && modules_.fp8.empty() && !native_)
       plan_.config_json = without_quantization_config(config_);
     else
       declare();
     plan_.params_json = params_with_quantization(model_.params, quantization_);
-    if (!lost_.empty())
+    if (lost_.count > 0)
       plan_.warnings.push_back(
-          fmt::format("{} quantized weights become BF16, {} cannot hold them: {}{}", lost_.size(),
-                      format_->name, lost_[0], lost_.size() > 1 ? ", ..." : ""));
+          fmt::format("{} quantized weights become BF16, {} cannot hold them: "
+                      "{}",
+                      lost_.count, format_->name, lost_.text()));
     if (config_.text.empty() && !plan_.config_json.empty())
       plan_.warnings.push_back("the input has no config.json, the output gets a bare one");
   }
 
   void declare() {
     // The order of the input must have no influence.
-    std::ranges::sort(kept_, {}, &KeptModule::name);
-    std::ranges::sort(quantized_);
-    std::ranges::sort(fp8_, {}, &Fp8Module::name);
+    std::ranges::sort(modules_.kept, {}, &KeptModule::name);
+    std::ranges::sort(modules_.quantized);
+    std::ranges::sort(modules_.fp8, {}, &Fp8Module::name);
     const ConfigFacts facts = {options_.scheme,
-                               kept_,
-                               quantized_,
-                               fp8_,
+                               modules_.kept,
+                               modules_.quantized,
+                               modules_.fp8,
                                cache_type_,
                                config_.model_types,
                                native_ ? &declared_->json : nullptr};
@@ -456,7 +403,7 @@ class Planner {
     std::vector<std::string> linear;
     for (const auto& entry : linear_excludes(facts, [](const std::string& e) { return e + "*"; }))
       if (expert_layer_of(entry).empty()) linear.push_back(entry);
-    warn(exclude_conflicts(linear, quantized_));
+    warn(exclude_conflicts(linear, modules_.quantized));
     warn(caches_->warnings(options_.layers != nullptr && !options_.layers->kv_cache.empty()));
   }
 
@@ -479,10 +426,9 @@ class Planner {
   std::string cache_type_;  ///< the cache type of the output: "FP8", "NVFP4" or ""
   std::optional<PlannedCacheScales> caches_;
   Plan plan_;
-  std::vector<KeptModule> kept_;
-  std::vector<Fp8Module> fp8_;
-  std::vector<std::string> quantized_;
-  std::vector<std::string> lost_;  ///< modules that become BF16 although the task is to convert
+  ListedModules modules_;
+  std::optional<MatrixPlanner> matrices_;
+  Listed lost_;  ///< modules that become BF16 although the task is to convert
 };
 
 }  // namespace

@@ -2,11 +2,11 @@
 
 #include <chrono>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "checkpoint/families/experts.h"
@@ -17,60 +17,41 @@
 #include "checkpoint/recipe/recipe.h"
 #include "checkpoint/source/model_folder.h"
 #include "checkpoint/statistics/statistics.h"
+#include "checkpoint/work/copy.h"
+#include "checkpoint/work/dequantize.h"
+#include "checkpoint/work/fp8.h"
+#include "checkpoint/work/quantize.h"
+#include "checkpoint/work/transcode.h"
 #include "nvfp4/checkpoint/checkpoint.h"
-#include "quantizers/gram_factor.h"
 #include "quantizers/method.h"
 
 /// The complete plan of the output, except the bytes of its tensors. It is made before the first
 /// byte is written.
 namespace nvfp4::checkpoint {
 
-inline constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
-
-/// The operation that produces an output matrix.
-enum class Work : std::uint8_t {
-  quantize,   ///< NVFP4, from a plain weight or FP8
-  transcode,  ///< NVFP4, from MXFP4: the same values, except in blocks out of range
-  move,       ///< NVFP4, from NVFP4: codes and scales are copied
-  fp8,        ///< FP8 (E4M3)
-  decode,     ///< a plain dtype
-};
-
-/// The scales of an NVFP4 weight whose codes are copied.
-struct MovedScales {
-  GlobalScale global;
-  float own = 1;         ///< global scale of the input, as a multiplier
-  float ratio = 1;       ///< factor for the block scales
-  bool changes = false;  ///< block scales differ from those of the input
-};
+using Work = std::variant<QuantizeWork, TranscodeWork, CopyWork, Fp8Work, DequantizeWork>;
 
 /// One matrix that is not copied byte for byte.
 struct Unit {
-  std::size_t tensor = 0;  ///< index in Plan::tensors
-  Work work = Work::quantize;
-  bool interleaved = false;                           ///< columns of both matrices alternate
-  Fp8Module::Scales fp8 = Fp8Module::Scales::tensor;  ///< only for Work::fp8
-  MovedScales moved;                                  ///< only for Work::move
-  std::optional<GlobalScale> input;                   ///< input scale if it is known, for any work
+  std::size_t tensor = 0;     ///< index in Plan::tensors
+  std::size_t group = kNone;  ///< index in Plan::groups; kNone: it shares no scale
   WeightSlice slice;
+  /// The statistics of the unit's inputs. Null: calibration saw no token.
+  const InputStatistics* statistics = nullptr;
   /// The tensor whose columns stand beside those of `tensor` in a dequantized stack: up beside
   /// gate.
   std::size_t second = kNone;
-  std::int64_t row_multiple = 1;  ///< number of rows that must be written together
-  /// First output element of a dequantized matrix or of a part of a stack.
-  std::int64_t out_begin = 0;
-  /// Rows of the NVFP4 stack [K, stack_rows] that contains this matrix. 0: the matrix is a weight
-  /// of its own.
-  std::int64_t stack_rows = 0;
-  /// The statistics of the unit's inputs. Null: calibration saw no token.
-  const InputStatistics* statistics = nullptr;
-  std::size_t group = 0;  ///< index in Plan::groups
-  /// Indices of tensors in the output shard; kNone if the scheme has no such tensor.
-  std::size_t codes = kNone, scales = kNone, weight_global = kNone, input_global = kNone,
-              marker = kNone;
+  Places places;
+  const Work kind = DequantizeWork(PlainOutput());
 
-  /// Returns the number of columns of a dequantized matrix.
-  std::int64_t out_cols() const { return second == kNone ? slice.cols : 2 * slice.cols; }
+  const MatrixWork& work() const {
+    return std::visit([](const MatrixWork& work) -> const MatrixWork& { return work; }, kind);
+  }
+  /// Returns the work if it is of this class, otherwise null.
+  template <class T>
+  const T* as() const {
+    return dynamic_cast<const T*>(&work());
+  }
 };
 
 /// A tensor of the plan. Its texts belong to the input or to Plan::texts, since a plan may have
@@ -102,43 +83,14 @@ struct PlannedShard {
   std::size_t first_tensor = 0, tensors = 0;
 };
 
-inline constexpr std::size_t kGptqCandidates = 4;
-
-/// The result of writing a tensor: its error and the choices made.
-struct Outcome {
-  QuantizationError error;
-  double weighted_error = 0;         ///< if requested; see weighted_error()
-  std::uint64_t clamped_blocks = 0;  ///< number of MXFP4 blocks that NVFP4 cannot hold exactly
-  /// gptq: the best candidate of each row, by its place in GptqCandidate.
-  std::vector<ChosenRows> chosen_rows = {};
-  OutputError output = {};  ///< gptq: the error over the calibration text
-  GramFactor::By factored = GramFactor::By::nobody;
-  /// Indices of the clamped blocks in the source's scales, flattened.
-  std::vector<std::int64_t> clamped = {};
-
-  void add_chosen(const ChosenRows& more) {
-    if (!chosen_rows.empty() && chosen_rows.back().candidate == more.candidate)
-      chosen_rows.back().rows += more.rows;
-    else
-      chosen_rows.push_back(more);
-  }
-};
-
-/// Units that share one weight global scale and one input global scale.
+/// Units that share one weight global scale and one input global scale. Those that are encoded are
+/// of one kind.
 struct Group {
   std::vector<std::size_t> units;
-  Work work = Work::quantize;
-  float input_amax = 0;
   /// The largest global scale of copied members, if others of the group are encoded. The group's
   /// global scale is at least as large.
-  std::optional<GlobalScale> moved_global;
+  std::optional<GlobalScale> copied;
 };
-
-/// Reports whether the unit has a scale that is computed from a measured amax.
-inline bool is_measured(const Group& group, const Unit& unit) {
-  return group.work == Work::quantize || group.work == Work::transcode ||
-         (group.work == Work::fp8 && unit.fp8 == Fp8Module::Scales::tensor);
-}
 
 struct Plan {
   const CheckpointFormat* format = nullptr;  ///< null if nothing stays quantized

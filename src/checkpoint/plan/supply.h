@@ -1,13 +1,22 @@
 #pragma once
 
+#include <memory>
+
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/plan/plan.h"
 
 namespace nvfp4::checkpoint {
 
-/// Sets Unit::statistics, the fingerprint and warnings of missing statistics. Plan::statistics must
-/// be open. Throws ValueError if the method needs statistics that are not given, or for those of
-/// another model. Also throws IoError, FormatError and UnsupportedError.
-void supply_statistics(Plan& plan, const TransformOptions& options);
+/// Opens the statistics of a run; null if none are given. Throws ValueError if the method needs
+/// statistics that are not given. Also throws IoError, FormatError and UnsupportedError.
+std::shared_ptr<const Statistics> statistics_of_run(const TransformOptions& options,
+                                                    const ModelConfig& config);
+
+/// Returns the statistics of a matrix's inputs. Null: `statistics` is null, does not have the
+/// module, or saw no token there. Throws ValueError for statistics of another model.
+const InputStatistics* statistics_of(const Statistics* statistics, const WeightSlice& slice);
+
+/// Adds warnings of missing statistics to the plan. Throws ValueError if no weight has any.
+void warn_of_missing_statistics(Plan& plan);
 
 }  // namespace nvfp4::checkpoint

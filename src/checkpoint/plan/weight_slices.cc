@@ -1,7 +1,5 @@
 #include "checkpoint/plan/weight_slices.h"
 
-#include "checkpoint/plan/plan.h"
-
 namespace nvfp4::checkpoint {
 
 WeightSlice whole_weight(const LogicalTensor& t) {
@@ -33,21 +31,6 @@ bool keeps_stacks(const CheckpointFormat& format, const ModelConfig& config,
   const bool fits =
       !t.is_nvfp4() || (t.transposed && t.globals.size() <= 1 && t.inputs.size() <= 1);
   return format.stack_tensors != nullptr && fits && exported_as_stacks(config);
-}
-
-std::vector<OutputTensor> stack_outputs(const Plan& plan, Scheme scheme, const LogicalTensor& t,
-                                        Unit& unit) {
-  const std::int64_t rows = unit.slice.rows, cols = unit.slice.cols;
-  unit.stack_rows = rows;
-  if (plan.units.size() == plan.tensors.back().first_unit)
-    return plan.format->stack_tensors(scheme, t.module(), t.matrices(), rows, cols);
-  const Unit& before = plan.units.back();
-  unit.codes = before.codes;
-  unit.scales = before.scales;
-  unit.weight_global = before.weight_global;
-  unit.input_global = before.input_global;
-  unit.out_begin = before.out_begin + rows * cols;
-  return {};
 }
 
 }  // namespace nvfp4::checkpoint

@@ -6,9 +6,6 @@
 
 namespace nvfp4::checkpoint {
 
-struct Plan;
-struct Unit;
-
 /// Returns a slice of all rows of all matrices of a weight.
 WeightSlice whole_weight(const LogicalTensor& t);
 
@@ -20,10 +17,5 @@ std::vector<WeightSlice> transposed_matrices(const LogicalTensor& t);
 /// scale for each expert are split.
 bool keeps_stacks(const CheckpointFormat& format, const ModelConfig& config,
                   const LogicalTensor& t);
-
-/// Places a unit of the plan's last tensor in its stack. Returns the tensors of the stack for the
-/// first unit and nothing for the others, which share them.
-std::vector<OutputTensor> stack_outputs(const Plan& plan, Scheme scheme, const LogicalTensor& t,
-                                        Unit& unit);
 
 }  // namespace nvfp4::checkpoint

@@ -8,14 +8,10 @@
 #include <set>
 
 #include "checkpoint/encode/encoder.h"
-#include "checkpoint/encode/fp8_chunk.h"
 #include "checkpoint/encode/read_ahead.h"
-#include "checkpoint/encode/transcode.h"
-#include "checkpoint/encode/window.h"
 #include "checkpoint/io/grow.h"
 #include "checkpoint/verify/fp8_codes.h"
 #include "checkpoint/write/progress_count.h"
-#include "checkpoint/write/stack_columns.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
 
@@ -39,7 +35,7 @@ class Pipeline {
         options_(options),
         output_(output),
         done_(output.done()),
-        encoder_(plan, {options.plain, options.backend, options.chosen.sweeps, options.device,
+        encoder_(plan, {options.backend, options.chosen.sweeps, options.device,
                         options.wait_for_device, options.weigh_errors}),
         globals_(plan.groups.size()),
         scheduled_(plan.groups.size()),
@@ -85,7 +81,7 @@ class Pipeline {
       }
       if (is_end()) encoder_.leave_device();
       std::optional<Window> next = next_window();
-      write_globals(*now, *writer);
+      write_scales(*now, *writer);
       run_tasks(&*now, &*writer, next ? &*next : nullptr);
       encoder_.release_device();
       add_outcomes(*now);
@@ -159,17 +155,16 @@ class Pipeline {
   std::uint64_t add_unit(Window& window, std::size_t u) {
     const Unit& unit = plan_.units[u];
     const std::uint64_t beside = encoder_.add(window, u);
-    const Group& group = plan_.groups[unit.group];
-    if (is_measured(group, unit) && !scheduled_[unit.group]) {
+    if (unit.work().is_measured() && !scheduled_[unit.group]) {
       scheduled_[unit.group] = true;
-      for (const std::size_t member : group.units) add_measure(window, member);
+      for (const std::size_t member : plan_.groups[unit.group].units) add_measure(window, member);
     }
     return input_bytes(plan_, unit) + beside;
   }
 
   void add_measure(Window& window, std::size_t u) {
     const Unit& unit = plan_.units[u];
-    if (unit.work == Work::move) return;
+    if (!unit.work().is_measured()) return;
     const std::int64_t step = elements_per_measure(source_of(unit));
     for (std::int64_t at = 0; at < unit.slice.amax_count; at += step)
       window.measure.push_back(
@@ -208,31 +203,9 @@ class Pipeline {
     const Unit& unit = plan_.units[task.unit];
     add_nan(unit.tensor, chunk.nan);
     window.outcomes[i] = chunk.outcome;
-    const std::int64_t elements = task.row * unit.out_cols();
-    if (unit.work == Work::decode) {
-      const int bytes = safetensors::dtype_bits(options_.plain) / 8;
-      writer.write(unit.codes, static_cast<std::uint64_t>((unit.out_begin + elements) * bytes),
-                   chunk.codes);
-    } else if (unit.work == Work::fp8) {
-      writer.write(unit.codes, static_cast<std::uint64_t>(elements), chunk.codes);
-      if (!chunk.scales.empty())
-        writer.write(unit.scales, fp8_scale_bytes(unit, task.row), chunk.scales);
-    } else if (unit.stack_rows > 0) {
-      LendingPool<std::vector<std::byte>>::Lease columns(tiles_);
-      write_columns(writer, {unit.codes, unit.out_begin / 2, unit.stack_rows}, task.row, task.rows,
-                    chunk.codes, *columns);
-      write_columns(writer, {unit.scales, unit.out_begin / kBlock, unit.stack_rows}, task.row,
-                    task.rows, chunk.scales, *columns);
-    } else {
-      const std::int64_t blocks = unit.slice.cols / kBlock;
-      const Arrangement& arrangement = plan_.format->names->arrangement;
-      LendingPool<std::vector<std::byte>>::Lease tiles(tiles_);
-      arrange(arrangement, task.rows, blocks, chunk, *tiles);
-      writer.write_blocks(
-          unit.codes, static_cast<std::uint64_t>(elements / 2), chunk.codes, unit.scales,
-          static_cast<std::uint64_t>(scale_bytes(arrangement.scales, task.row, blocks)),
-          chunk.scales);
-    }
+    LendingPool<std::vector<std::byte>>::Lease room(room_);
+    unit.work().write({writer, unit.places, plan_.format},
+                      {source_of(unit), unit.slice, task.row, task.rows}, chunk, *room);
     const auto done = static_cast<std::uint64_t>(task.rows * unit.slice.cols);
     progress_.finish(unit.tensor, done);
     if (unit.second != kNone) progress_.finish(unit.second, done);
@@ -273,57 +246,28 @@ class Pipeline {
   /// Sets the global scales of the groups that this window needs first, from the amaxes of all
   /// their members.
   void set_globals(const Window& window) {
-    std::map<std::size_t, float> amax_of;  // amax of each group
+    struct Measured {
+      const MatrixWork* work = nullptr;
+      float amax = 0;
+    };
+    std::map<std::size_t, Measured> groups;
     for (std::size_t i = 0; i < window.measure.size(); ++i) {
       const MeasureTask& m = window.measure[i];
       const Unit& unit = plan_.units[m.unit];
       if (!window.amaxes[i].finite) throw_non_finite(source_of(unit), m.begin, m.count);
-      float& amax = amax_of[unit.group];
-      amax = std::max(amax, window.amaxes[i].amax);
+      Measured& group = groups[unit.group];
+      group = {&unit.work(), std::max(group.amax, window.amaxes[i].amax)};
     }
-    for (const auto& [number, amax] : amax_of) {
-      const Group& group = plan_.groups[number];
-      GlobalScale& global = globals_[number];
-      if (group.work == Work::fp8) {
-        global.multiplier = fp8_scale(amax);
-        continue;
-      }
-      global = group.work == Work::transcode ? global_for_exponents(amax)
-                                             : GlobalScale::from_amax(amax, plan_.method->scales);
-      const float needed = amax == 0 ? 0 : GlobalScale::from_amax(amax, Quantizer::max).multiplier;
-      if (group.moved_global && group.moved_global->multiplier >= needed)
-        global = *group.moved_global;
-    }
+    for (const auto& [group, measured] : groups)
+      globals_[group] = measured.work->global_scale(
+          {measured.amax, plan_.method->scales, plan_.groups[group].copied});
   }
 
-  void write_globals(const Window& window, ShardWriter& writer) const {
-    const auto write_number = [&](std::size_t tensor, float number) {
-      if (tensor != kNone) writer.write(tensor, 0, std::as_bytes(std::span(&number, 1)));
-    };
-    const auto write = [&](std::size_t tensor, const GlobalScale& scale) {
-      write_number(tensor, plan_.format->stored_global(scale));
-    };
+  void write_scales(const Window& window, ShardWriter& writer) const {
     for (const std::size_t u : window.units) {
       const Unit& unit = plan_.units[u];
-      if (unit.work == Work::decode) continue;
-      if (unit.work == Work::fp8) {
-        if (unit.fp8 == Fp8Module::Scales::tensor)
-          write_number(unit.scales, globals_[unit.group].multiplier);
-        write_number(unit.input_global, fp8_scale(plan_.groups[unit.group].input_amax));
-        if (unit.marker != kNone)
-          writer.write(unit.marker, 0, std::as_bytes(std::span(plan_.format->fp8_marker_text)));
-        continue;
-      }
-      const bool moved = unit.work == Work::move;
-      write(unit.weight_global, moved ? encoder_.moved_scales(unit, globals_[unit.group]).global
-                                      : globals_[unit.group]);
-      // The scale of activations has the full range of E4M3 for every method.
-      write(unit.input_global,
-            unit.input
-                ? *unit.input
-                : GlobalScale::from_amax(plan_.groups[unit.group].input_amax, Quantizer::max));
-      if (unit.marker != kNone)
-        writer.write(unit.marker, 0, std::as_bytes(std::span(plan_.format->marker_text)));
+      unit.work().write_scales({writer, unit.places, plan_.format},
+                               unit.group == kNone ? GlobalScale() : globals_[unit.group]);
     }
   }
 
@@ -361,9 +305,10 @@ class Pipeline {
     for (std::size_t t = s.first_tensor; t < s.first_tensor + s.tensors; ++t) {
       add(plan_.tensors[t]);
       for (std::size_t u = 0; u < plan_.tensors[t].units; ++u)
-        for (const std::size_t member :
-             plan_.groups[plan_.units[plan_.tensors[t].first_unit + u].group].units)
-          add(plan_.tensors[plan_.units[member].tensor]);
+        if (const std::size_t group = plan_.units[plan_.tensors[t].first_unit + u].group;
+            group != kNone)
+          for (const std::size_t member : plan_.groups[group].units)
+            add(plan_.tensors[plan_.units[member].tensor]);
     }
     for (const TensorFile* input : inputs) input->check_unchanged();
   }
@@ -378,7 +323,7 @@ class Pipeline {
   std::vector<Outcome> outcomes_;
   std::mutex nan_mutex_;
   std::map<std::size_t, std::int64_t> nan_;  // number of NaN codes of each FP8 tensor
-  LendingPool<std::vector<std::byte>> tiles_;
+  LendingPool<std::vector<std::byte>> room_;
   std::optional<ReadAhead> ahead_;  // reads ahead of bytes_given_
 
   // The position of next_window().

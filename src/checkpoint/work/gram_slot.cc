@@ -1,4 +1,4 @@
-#include "checkpoint/encode/gram_slot.h"
+#include "checkpoint/work/gram_slot.h"
 
 #include <algorithm>
 #include <utility>

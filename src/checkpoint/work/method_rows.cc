@@ -1,4 +1,4 @@
-#include "checkpoint/encode/method_rows.h"
+#include "checkpoint/work/method_rows.h"
 
 #include <algorithm>
 

@@ -5,13 +5,33 @@
 #include <vector>
 
 #include "backends/device_backend.h"
-#include "checkpoint/encode/gram_slot.h"
-#include "checkpoint/plan/plan.h"
+#include "checkpoint/work/gram_slot.h"
+#include "nvfp4/checkpoint/checkpoint.h"
 
 /// A method applied to rows of a weight, on any device.
 namespace nvfp4::checkpoint {
 
-/// The quantization of a unit's rows, with the data that the method needs.
+/// The result of writing a tensor: its error and the choices made.
+struct Outcome {
+  QuantizationError error;
+  double weighted_error = 0;         ///< if requested; see MatrixWork::weighted_error()
+  std::uint64_t clamped_blocks = 0;  ///< number of MXFP4 blocks that NVFP4 cannot hold exactly
+  /// gptq: the best candidate of each row, by its place in GptqCandidate.
+  std::vector<ChosenRows> chosen_rows = {};
+  OutputError output = {};  ///< gptq: the error over the calibration text
+  GramFactor::By factored = GramFactor::By::nobody;
+  /// Indices of the clamped blocks in the source's scales, flattened.
+  std::vector<std::int64_t> clamped = {};
+
+  void add_chosen(const ChosenRows& more) {
+    if (!chosen_rows.empty() && chosen_rows.back().candidate == more.candidate)
+      chosen_rows.back().rows += more.rows;
+    else
+      chosen_rows.push_back(more);
+  }
+};
+
+/// The quantization of a matrix's rows, with the data that the method needs.
 struct RowsMethod {
   Quantizer quantizer = Quantizer::max;
   GlobalScale global;

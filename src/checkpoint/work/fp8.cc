@@ -1,4 +1,4 @@
-#include "checkpoint/encode/fp8_chunk.h"
+#include "checkpoint/work/fp8.h"
 
 #include <algorithm>
 #include <cfloat>
@@ -41,10 +41,15 @@ std::uint8_t mxfp8_exponent(float amax) {
   return static_cast<std::uint8_t>(std::clamp(exponent, -kBias, kBias) + kBias);
 }
 
-std::uint64_t fp8_scale_bytes(const Unit& unit, std::int64_t rows) {
-  using Scales = Fp8Module::Scales;
-  const std::int64_t cols = unit.slice.cols;
-  switch (unit.fp8) {
+GlobalScale Fp8Work::global_scale(const GroupFacts& group) const {
+  return {.multiplier = fp8_scale(group.amax)};
+}
+
+/// Returns the size of the scales of the first `rows` rows. With blocks, `rows` is a multiple of
+/// 128 or all rows.
+std::uint64_t Fp8Work::scale_bytes(const WeightSlice& slice, std::int64_t rows) const {
+  const std::int64_t cols = slice.cols;
+  switch (scales_) {
     case Scales::mx:
       return static_cast<std::uint64_t>(rows * (cols / kMxfp8Block));
     case Scales::block:
@@ -58,21 +63,20 @@ std::uint64_t fp8_scale_bytes(const Unit& unit, std::int64_t rows) {
   return sizeof(float);
 }
 
-EncodedChunk encode_fp8_chunk(const LogicalTensor& tensor, const Unit& unit, std::int64_t row,
-                              std::int64_t rows, float of_matrix, Buffers& buffers) {
-  using Scales = Fp8Module::Scales;
-  const std::int64_t cols = unit.slice.cols;
+EncodedChunk Fp8Work::encode(const MatrixRows& of, const RowsMethod& method,
+                             Buffers& buffers) const {
+  const auto& [tensor, slice, row, rows, second] = of;
+  const std::int64_t cols = slice.cols;
   const auto input = grow(buffers.input, rows * cols * std::int64_t{sizeof(float)});
-  read_floats(tensor, unit.slice, row, rows, buffers.strip, input);
+  read_floats(of, buffers.strip, input);
   const auto* x = reinterpret_cast<const float*>(input.data());
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < cols; ++c)
       if (!std::isfinite(x[r * cols + c]))
-        throw_non_finite(
-            tensor,
-            unit.slice.offset + (row + r) * unit.slice.row_stride + c * unit.slice.col_stride, 1);
-  const bool blocks = unit.fp8 == Scales::block, mx = unit.fp8 == Scales::mx,
-             one = unit.fp8 == Scales::tensor;
+        throw_non_finite(tensor, slice.offset + (row + r) * slice.row_stride + c * slice.col_stride,
+                         1);
+  const bool blocks = scales_ == Scales::block, mx = scales_ == Scales::mx,
+             one = scales_ == Scales::tensor;
   const std::int64_t high = blocks ? kFp8Block
                             : one  ? rows
                                    : 1,
@@ -80,7 +84,7 @@ EncodedChunk encode_fp8_chunk(const LogicalTensor& tensor, const Unit& unit, std
                             : mx   ? kMxfp8Block
                                    : cols;
   const auto codes = grow(buffers.codes, rows * cols);
-  const auto scales = grow(buffers.scales, static_cast<std::int64_t>(fp8_scale_bytes(unit, rows)));
+  const auto scales = grow(buffers.scales, static_cast<std::int64_t>(scale_bytes(slice, rows)));
   std::byte* place = scales.data();
   EncodedChunk chunk{codes, one ? std::span<std::byte>() : scales, {}};
   for (std::int64_t r0 = 0; r0 < rows; r0 += high)
@@ -90,7 +94,7 @@ EncodedChunk encode_fp8_chunk(const LogicalTensor& tensor, const Unit& unit, std
       if (!one)
         for (std::int64_t r = r0; r < end; ++r)
           amax = std::max(amax, amax_of(x + r * cols + c0, width));
-      float scale = one ? of_matrix : fp8_scale(amax);
+      float scale = one ? method.global.multiplier : fp8_scale(amax);
       if (mx) {
         const std::uint8_t exponent = mxfp8_exponent(amax);
         scale = std::ldexp(1.0f, exponent - 127);
@@ -104,6 +108,43 @@ EncodedChunk encode_fp8_chunk(const LogicalTensor& tensor, const Unit& unit, std
                    chunk.outcome.error);
     }
   return chunk;
+}
+
+double Fp8Work::weighted_error(const MatrixRows& rows, const EncodedChunk& chunk, float global,
+                               std::span<const double> squares) const {
+  const std::int64_t cols = rows.slice.cols;
+  const auto scale_at = [&](std::int64_t r, std::int64_t c) {
+    if (scales_ == Scales::tensor) return global;
+    if (scales_ == Scales::mx) {
+      const auto at = static_cast<std::size_t>(r * (cols / kMxfp8Block) + c / kMxfp8Block);
+      return std::ldexp(1.0f, std::to_integer<int>(chunk.scales[at]) - 127);
+    }
+    const std::int64_t at =
+        scales_ == Scales::channel ? r : r / kFp8Block * ceil_div(cols, kFp8Block) + c / kFp8Block;
+    float scale = 0;
+    std::memcpy(&scale, chunk.scales.data() + static_cast<std::size_t>(at) * sizeof scale,
+                sizeof scale);
+    return scale;
+  };
+  return sum_weighted(rows, squares, [&](std::int64_t r, std::int64_t c) {
+    const E4M3 code{
+        std::to_integer<std::uint8_t>(chunk.codes[static_cast<std::size_t>(r * cols + c)])};
+    return double{code.to_float()} * double{scale_at(r, c)};
+  });
+}
+
+void Fp8Work::write(const MatrixOutput& to, const MatrixRows& rows, EncodedChunk& chunk,
+                    std::vector<std::byte>& /*room*/) const {
+  to.writer.write(to.places.codes, static_cast<std::uint64_t>(rows.row * rows.slice.cols),
+                  chunk.codes);
+  if (!chunk.scales.empty())
+    to.writer.write(to.places.scales, scale_bytes(rows.slice, rows.row), chunk.scales);
+}
+
+void Fp8Work::write_scales(const MatrixOutput& to, const GlobalScale& global) const {
+  if (scales_ == Scales::tensor) to.write(to.places.scales, global.multiplier);
+  to.write(to.places.input_global, input_);
+  to.write(to.places.marker, to.format->fp8_marker_text);
 }
 
 }  // namespace nvfp4::checkpoint

@@ -1,0 +1,148 @@
+#include "checkpoint/plan/matrices.h"
+
+#include <algorithm>
+#include <set>
+
+#include "checkpoint/plan/recipe_choice.h"
+#include "checkpoint/plan/supply.h"
+#include "core/require.h"
+#include "quantizers/gptq.h"
+
+namespace nvfp4::checkpoint {
+
+void MatrixPlanner::add(EncodedTensor& c, PlannedShard& shard) {
+  plan_.tensors.back().first_unit = plan_.units.size();
+  plan_.tensors.back().units = c.slices.size();
+  for (std::size_t i = 0; i < c.slices.size(); ++i)
+    is_fp8(c.action) ? add_fp8(c, i, shard) : add_nvfp4(c, i, shard);
+  plan_.tensors.back().action = plan_.units.back().work().action();
+}
+
+void MatrixPlanner::add_fp8(EncodedTensor& c, std::size_t i, PlannedShard& shard) {
+  const LogicalTensor& t = *c.source;
+  const WeightSlice& slice = c.slices[i];
+  const Draft& group = groups_[c.groups[i]];
+  Fp8Module module = fp8_module(c.action, slice.module);
+  module.input = options_.input_amax || options_.statistics;
+  std::vector<OutputTensor> tensors;
+  if (plan_.format->fp8_tensors != nullptr)
+    tensors = plan_.format->fp8_tensors(module, slice.rows, slice.cols);
+  require<UnsupportedError>(!tensors.empty(), "{}: {}, which {} is not written with",
+                            t.data.describe(), action_name(c.action), plan_.format->name);
+  require<UnsupportedError>(c.action != Action::mxfp8 || slice.cols % kMxfp8Block == 0,
+                            "{}: {} columns, mxfp8 needs a multiple of {}", t.data.describe(),
+                            slice.cols, kMxfp8Block);
+  const Places places = add_outputs(tensors, shard);
+  module.input = places.input_global != kNone;
+  // E4M3 alone lacks the range of NVFP4's two scales.
+  if (module.input && !group.is_input_known && !t.correction.input) unmeasured_.add(slice.module);
+  add_unit(c, i, places, Fp8Work(module.scales, group.input_amax));
+  modules_.fp8.push_back(std::move(module));
+}
+
+void MatrixPlanner::add_nvfp4(EncodedTensor& c, std::size_t i, PlannedShard& shard) {
+  const WeightSlice& slice = c.slices[i];
+  const InputStatistics* statistics = statistics_of(plan_.statistics.get(), slice);
+  Nvfp4Output output;
+  if (plan_.format->names->arrangement.scales != ScaleLayout::linear) output.row_multiple = 128;
+  if (plan_.method->needs == Needs::gram && statistics != nullptr && statistics->gram)
+    output.row_multiple = std::max<std::int32_t>(output.row_multiple, kGptqPanel);
+  if (c.stays_stacked) {
+    output.stack_rows = slice.rows;
+    output.stack_begin = static_cast<std::int64_t>(i) * slice.rows * slice.cols;
+  }
+  const Places places = c.stays_stacked && i > 0 ? plan_.units.back().places
+                                                 : add_outputs(outputs_of(c, slice), shard);
+  if (!c.stays_stacked || i == 0)
+    modules_.quantized.push_back(c.stays_stacked ? c.source->name : slice.module);
+  const Unit& unit =
+      add_unit(c, i, places, nvfp4_work(*c.source, slice, groups_[c.groups[i]], output));
+  if (const auto* copied = unit.as<CopyWork>()) {
+    ++copies_;
+    if (places.input_global != kNone && !copied->output().input_is_given && !options_.input_amax)
+      without_input_.add(unit.slice.module);
+  } else if (c.source->encoding() == Encoding::mxfp4 && unit.as<QuantizeWork>()) {
+    rounded_.add(unit.slice.module);
+  }
+}
+
+std::vector<OutputTensor> MatrixPlanner::outputs_of(const EncodedTensor& c,
+                                                    const WeightSlice& slice) const {
+  if (c.stays_stacked)
+    return plan_.format->stack_tensors(options_.scheme, c.source->module(), c.source->matrices(),
+                                       slice.rows, slice.cols);
+  return plan_.format->tensors(options_.scheme, slice.module, slice.rows, slice.cols);
+}
+
+/// Adds tensors of the plan's last tensor to the shard.
+Places MatrixPlanner::add_outputs(std::span<const OutputTensor> tensors, PlannedShard& shard) {
+  Places places;
+  for (const OutputTensor& out : tensors) {
+    std::size_t& place = out.role == Role::codes           ? places.codes
+                         : out.role == Role::scales        ? places.scales
+                         : out.role == Role::weight_global ? places.weight_global
+                         : out.role == Role::input_global  ? places.input_global
+                                                           : places.marker;
+    place = shard.specs.size();
+    shard.specs.push_back(out.spec);
+    plan_.tensors.back().bytes_after += shard.specs.bytes(place);
+  }
+  return places;
+}
+
+const Unit& MatrixPlanner::add_unit(EncodedTensor& c, std::size_t i, const Places& places,
+                                    const Work& work) {
+  const std::size_t group = c.groups[i];
+  const InputStatistics* statistics = statistics_of(plan_.statistics.get(), c.slices[i]);
+  plan_.groups[group].units.push_back(plan_.units.size());
+  plan_.units.push_back({.tensor = plan_.tensors.size() - 1,
+                         .group = group,
+                         .slice = std::move(c.slices[i]),
+                         .statistics = statistics,
+                         .places = places,
+                         .kind = work});
+  return plan_.units.back();
+}
+
+void MatrixPlanner::warn(const Listed& of, std::string text) {
+  if (of.count > 0) plan_.warnings.push_back(std::move(text += ": " + of.text()));
+}
+
+void MatrixPlanner::warn() {
+  warn_of_missing_statistics(plan_);
+  warn(rounded_, fmt::format("{} MXFP4 weights are rounded, as weights that loaders fuse with "
+                             "them are not MXFP4, and all of them need one global scale",
+                             rounded_.count));
+  if (options_.task == TransformOptions::Task::quantize && copies_ > 0 &&
+      copies_ == plan_.units.size())
+    plan_.warnings.push_back(
+        "nothing was left to quantize: every weight chosen is NVFP4 in the input");
+  if (options_.task == TransformOptions::Task::quantize)
+    warn(without_input_,
+         fmt::format("{} of {} weights that are NVFP4 in the input have no input scale and get "
+                     "1, --scheme nvfp4a16 leaves activations alone",
+                     without_input_.count, copies_));
+  warn(unmeasured_,
+       fmt::format("nothing says how large the inputs of {} FP8 weights are, their input scale is "
+                   "1; --statistics or --input-amax gives others, fp8_channel needs none",
+                   unmeasured_.count));
+  warn_of_lost_inputs();
+}
+
+/// Warns of FP8 input scales that the output cannot hold, or that are not finite.
+void MatrixPlanner::warn_of_lost_inputs() {
+  std::set<const LogicalTensor*> seen;
+  Listed lost;
+  for (const PlannedTensor& tensor : plan_.tensors) {
+    const LogicalTensor& t = *tensor.source;
+    if (t.encoding() != Encoding::fp8) continue;
+    const bool has_place =
+        tensor.units > 0 && plan_.units[tensor.first_unit].places.input_global != kNone;
+    const bool taken = tensor.copy != kNone || (has_place && t.fp8_input_amax());
+    if (!t.left_out && (!t.input || taken)) continue;
+    if (seen.insert(&t).second) lost.add(t.module());
+  }
+  warn(lost, fmt::format("the input scales of {} FP8 weights are left out", lost.count));
+}
+
+}  // namespace nvfp4::checkpoint

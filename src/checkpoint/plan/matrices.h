@@ -1,0 +1,104 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/families/fuse.h"
+#include "checkpoint/formats/declared.h"
+#include "checkpoint/plan/input_amax.h"
+#include "checkpoint/plan/listed.h"
+#include "checkpoint/plan/plan.h"
+
+namespace nvfp4::checkpoint {
+
+/// A tensor whose matrices become NVFP4 or FP8.
+struct EncodedTensor {
+  const LogicalTensor* source = nullptr;
+  Action action = Action::nvfp4;
+  bool stays_stacked = false;  ///< the matrices stay one stack
+  std::vector<WeightSlice> slices;
+  std::vector<std::size_t> groups;  ///< the groups of `slices`, when they are grouped
+};
+
+/// The modules that the output's configuration lists.
+struct ListedModules {
+  std::vector<KeptModule> kept;
+  std::vector<Fp8Module> fp8;
+  std::vector<std::string> quantized;
+};
+
+/// Adds matrices to a plan. First all tensors are put into the groups that share scales, because
+/// loaders fuse them. Then decide() says what each group shares. Last, the tensors are added with
+/// the work on their matrices, which does not change any more.
+class MatrixPlanner {
+ public:
+  /// `declared`, the input's declaration, may be null. The arguments must outlive this object.
+  /// Throws IoError, FormatError or ValueError for a file of activation amaxes that cannot be used.
+  MatrixPlanner(Plan& plan, const TransformOptions& options, ListedModules& modules,
+                std::span<const std::string> model_types, const Declared* declared);
+
+  /// Groups the matrices of a tensor, which must not move until decide() has returned. Throws
+  /// ValueError for scales of the input that cannot be used, and for an action that makes the
+  /// tensor larger and no better.
+  void group(EncodedTensor& tensor);
+  void decide();
+  /// Adds the matrices of the plan's last tensor to the shard.
+  void add(EncodedTensor& tensor, PlannedShard& shard);
+  /// Adds warnings about all matrices to the plan.
+  void warn();
+
+ private:
+  /// Facts about the groups of the same projection in all experts of a layer.
+  struct Kind {
+    std::optional<GlobalScale> input;
+    float input_amax = 0;
+  };
+  struct Draft {
+    const WeightSlice* first = nullptr;
+    std::size_t members = 0, copies = 0, mxfp4 = 0;
+    bool fp8 = false, differs = false, is_input_known = false;
+    float input_amax = 0;
+    std::optional<GlobalScale> copied = {};  ///< the largest global scale of its copied members
+    std::optional<GlobalScale> input = {};   ///< the largest input scale that its members have
+    std::optional<GlobalScale> shared = {};  ///< the input scale for members that have none
+    Kind* kind = nullptr;
+
+    bool encodes() const { return copies < members; }
+  };
+
+  std::size_t group(const EncodedTensor& tensor, const WeightSlice& slice);
+  float input_amax(const EncodedTensor& tensor, const WeightSlice& slice);
+  std::optional<GlobalScale> own_input(const LogicalTensor& t, const WeightSlice& slice) const;
+  void share_inputs();
+  void warn(const Listed& of, std::string text);
+  void warn_of_partly_kept();
+  void warn_of_lost_inputs();
+  void add_fp8(EncodedTensor& tensor, std::size_t i, PlannedShard& shard);
+  void add_nvfp4(EncodedTensor& tensor, std::size_t i, PlannedShard& shard);
+  Work nvfp4_work(const LogicalTensor& t, const WeightSlice& slice, const Draft& group,
+                  Nvfp4Output output) const;
+  std::vector<OutputTensor> outputs_of(const EncodedTensor& tensor, const WeightSlice& slice) const;
+  Places add_outputs(std::span<const OutputTensor> tensors, PlannedShard& shard);
+  const Unit& add_unit(EncodedTensor& tensor, std::size_t i, const Places& places,
+                       const Work& work);
+
+  Plan& plan_;
+  const TransformOptions& options_;
+  ListedModules& modules_;
+  const Declared* declared_;
+  FuseRules rules_;
+  InputAmax amaxes_;
+  std::string amax_file_;  ///< the source of the amaxes, for messages; empty if there is none
+  std::map<std::string, std::size_t> by_key_;  ///< empty after decide()
+  std::map<std::string, Kind> kinds_;
+  std::vector<Draft> groups_;
+  std::size_t matrices_ = 0, copies_ = 0;
+  Listed rounded_;        ///< MXFP4 that other weights of the group round
+  Listed unmeasured_;     ///< FP8 weights whose input scale is 1
+  Listed without_input_;  ///< copied weights without an input scale
+};
+
+}  // namespace nvfp4::checkpoint
