@@ -7,15 +7,15 @@
 #include <set>
 #include <utility>
 
+#include "checkpoint/match/is_number.h"
+
 namespace nvfp4::report {
 namespace {
 
 constexpr std::string_view kWeight = ".weight";
 
-bool is_number(std::string_view part) {
-  return !part.empty() && part.size() <= 9 &&
-         part.find_first_not_of("0123456789") == std::string_view::npos;
-}
+/// Reports whether a part of a name is the number of a layer or an expert.
+bool is_index(std::string_view part) { return part.size() <= 9 && checkpoint::is_number(part); }
 
 void append(std::string& name, std::string_view part) {
   if (!name.empty()) name += '.';
@@ -34,13 +34,13 @@ Place place_of(std::string_view tensor) {
     const std::size_t dot = std::min(tensor.find('.'), tensor.size());
     const std::string_view part = tensor.substr(0, dot);
     tensor.remove_prefix(std::min(dot + 1, tensor.size()));
-    if (!place.layer && is_number(part)) {
+    if (!place.layer && is_index(part)) {
       std::int64_t layer = 0;
       std::from_chars(part.data(), part.data() + part.size(), layer);
       place.layer = layer;
       place.stem = std::exchange(place.kind, {});
     } else {
-      append(place.kind, is_number(part) ? "*" : part);
+      append(place.kind, is_index(part) ? "*" : part);
     }
   }
   return place;

@@ -7,6 +7,7 @@
 
 #include "checkpoint/families/kept_names.h"
 #include "checkpoint/families/match_names.h"
+#include "checkpoint/match/is_number.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
@@ -42,10 +43,6 @@ constexpr std::string_view kMtp = "mtp* *nextn*";
 bool is_mtp_joint(Parts module) {
   return one_of(module.back(), {"fc", "input_proj", "e_proj", "h_proj"}) &&
          matches_one(kMtp, Where::any, module);
-}
-
-bool is_number(std::string_view p) {
-  return !p.empty() && p.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
 bool is_expert(Parts module) {

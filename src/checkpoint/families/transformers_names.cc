@@ -6,6 +6,7 @@
 #include <span>
 
 #include "checkpoint/families/transformers_names_table.h"
+#include "checkpoint/match/is_number.h"
 #include "checkpoint/match/pattern.h"
 
 namespace nvfp4::checkpoint {
@@ -15,12 +16,8 @@ using NameParts = std::vector<std::string_view>;
 
 NameParts split(std::string_view name) { return name.empty() ? NameParts() : split_name(name); }
 
-bool is_digits(std::string_view p) {
-  return !p.empty() && p.find_first_not_of("0123456789") == p.npos;
-}
-
 bool is_like(std::string_view pattern, std::string_view part) {
-  return pattern == part || (pattern == "#" && is_digits(part));
+  return pattern == part || (pattern == "#" && is_number(part));
 }
 
 /// Reports whether the name starts with these parts.

@@ -7,6 +7,7 @@
 #include "checkpoint/families/family.h"
 #include "checkpoint/families/transformers_names.h"
 #include "checkpoint/match/expression.h"
+#include "checkpoint/match/is_number.h"
 #include "checkpoint/match/pattern.h"
 #include "core/require.h"
 
@@ -22,10 +23,6 @@ constexpr std::string_view kCommon[] = {"model",  "language_model", "text_model"
 
 /// Suffix of a family's `tied_head` that stands for several heads.
 constexpr std::string_view kAll = ".*";
-
-bool is_number(std::string_view p) {
-  return !p.empty() && p.find_first_not_of("0123456789") == p.npos;
-}
 
 std::string escaped(std::string_view name) {
   std::string out;

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "checkpoint/families/model_config.h"
+#include "checkpoint/match/is_number.h"
 #include "checkpoint/match/pattern.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
@@ -26,10 +27,6 @@ constexpr std::string_view kFused[] = {"gate_up_proj", "qkv_proj"};
 constexpr std::int64_t kMostExperts = 1 << 20;
 constexpr const char* kExpertCounts[] = {"n_routed_experts", "num_experts", "num_local_experts",
                                          "moe_num_experts"};
-
-bool is_number(std::string_view part) {
-  return !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
-}
 
 std::optional<std::int64_t> number_of(std::string_view digits) {
   std::int64_t number = 0;
