@@ -142,24 +142,18 @@ std::string Journal::line_of(const std::string& shard, const Record& record) {
                      dump_line(record.identity), record.errors);
 }
 
-void Journal::write(const std::function<void(std::string_view)>& put) const {
-  put(dump_line(json_) + "\n");
-  for (const auto& [shard, record] : records_) put(line_of(shard, record));
-}
+std::string Journal::text() const { return dump_line(json_) + "\n"; }
 
-std::string Journal::text() const {
-  std::string text;
-  write([&](std::string_view piece) { text += piece; });
-  return text;
-}
-
-void Journal::save(const fs::path& folder) const {
-  PartialFile file(folder / kJournalName);
+void Journal::save(const fs::path& path, const std::set<std::string>& shards) const {
+  PartialFile file(path);
   std::uint64_t at = 0;
-  write([&](std::string_view piece) {
-    file.write_at(at, std::as_bytes(std::span(piece)));
-    at += piece.size();
-  });
+  const auto put = [&](const std::string& line) {  // a line may be long
+    file.write_at(at, std::as_bytes(std::span(line)));
+    at += line.size();
+  };
+  put(text());
+  for (const auto& [shard, record] : records_)
+    if (shards.contains(shard)) put(line_of(shard, record));
   file.commit();
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,9 +28,10 @@ class Journal {
   /// names the first option or input file that differs, or FormatError if the text is malformed.
   void resume(const std::string& text, const std::string& file);
 
+  /// Returns the first line of the file: the journal without records.
   std::string text() const;
-  /// Writes the journal to the folder, atomically.
-  void save(const std::filesystem::path& folder) const;
+  /// Writes the journal to `file`, atomically, with the records of these shards.
+  void save(const std::filesystem::path& file, const std::set<std::string>& shards) const;
   /// Removes the journal. Then the folder is complete.
   static void finish(const std::filesystem::path& folder);
   /// Writes the journal of a folder whose old files, `own`, are about to be removed. A resumed run
@@ -45,7 +46,7 @@ class Journal {
   /// IoError.
   void record(const PlannedShard& shard, const std::filesystem::path& path, const std::string& hash,
               const std::vector<Outcome>& all);
-  /// Appends the shard's record to `file`, which save() or text() created, and waits for the disk.
+  /// Appends the shard's record to `file`, which save() wrote, and waits for the disk.
   /// Throws IoError.
   void append(const PlannedShard& shard, const std::filesystem::path& file) const;
   /// Reports whether the shard was recorded. It does not read the file.
@@ -66,9 +67,6 @@ class Journal {
     std::string errors;
   };
   static std::string line_of(const std::string& shard, const Record& record);
-  /// Passes the text to `put` in pieces, since it may have a hundred bytes for each tensor.
-  void write(const std::function<void(std::string_view)>& put) const;
-
   Json json_;  ///< the first line of the file
   std::map<std::string, Record> records_;
 };

@@ -42,6 +42,17 @@ std::string index_text(const Plan& plan) {
   });
 }
 
+/// Returns the text of a file, or none if it is not there. Another rank may remove it meanwhile.
+std::optional<std::string> text_if_there(const fs::path& path) {
+  if (!fs::exists(path)) return {};
+  try {
+    return read_model_text(path);
+  } catch (const IoError&) {
+    if (fs::exists(path)) throw;
+    return {};
+  }
+}
+
 /// Throws IoError unless a folder can be created at the path.
 void require_place_of(const fs::path& path) {
   fs::path parent = fs::absolute(path).parent_path();
@@ -67,10 +78,13 @@ OutputFolder::OutputFolder(const ModelFolder& model, const Plan& plan,
       overwrite_(options.overwrite),
       rank_(options.rank),
       ranks_(options.ranks),
+      rank_of_(rank_of_shards(plan, ranks_)),
       rank_files_(path_, rank_, ranks_) {
-  if (ranks_ == 1) return;
-  rank_of_ = rank_of_shards(plan, ranks_);
-  partial_tag_.emplace(path_);
+  for (std::size_t s = 0; s < done_.size(); ++s) {
+    done_[s] = is_of_another_rank(s);
+    if (!done_[s]) own_.insert(plan.shards[s].file);
+  }
+  if (ranks_ > 1) partial_tag_.emplace(path_);
 }
 
 OutputFolder::~OutputFolder() {
@@ -82,19 +96,18 @@ OutputFolder::~OutputFolder() {
 
 void OutputFolder::check() {
   require_no_dangling_link(path_);
+  Start start = Start::fresh;
   if (fs::exists(path_)) {
     require<IoError>(fs::is_directory(path_), ErrorCode::not_a_folder,
                      "{}: is a file, must be a folder", path_.string());
-    if (ranks_ > 1) {
-      decide_as_rank();
-      return;
-    }
     lock();
-    warn_of_room(decide());
-    return;
+    start = decide();
+    if (start == Start::go_on) find_finished_shards();
+  } else {
+    require_place_of(path_);
   }
-  require_place_of(path_);
-  warn_of_room(Start::fresh);
+  const std::string lack = lack_of_room(start);
+  if (!lack.empty()) warnings_.push_back(path_.string() + ": " + lack);
 }
 
 void OutputFolder::create() {
@@ -114,106 +127,114 @@ void OutputFolder::create() {
 
 void OutputFolder::open() {
   create();
-  if (ranks_ > 1) return open_as_rank();
   lock();
-  const Start start = decide();
-  reused_ = static_cast<int>(std::count(done_.begin(), done_.end(), true));
+  Start start = decide();
+  if (ranks_ > 1 && start != Start::complete) {
+    require<IoError>(rank_lock_.take(rank_files_.lock()),
+                     "{}: rank {} of {} is another process, which writes to it already",
+                     path_.string(), rank_, ranks_);
+    start = decide();  // the process before may have written meanwhile
+    if (start == Start::fresh) {
+      rank_files_.create(path_ / kJournalName, journal_.text());
+      start = decide();  // the journal may be another rank's, with other options
+    }
+  }
+  if (start == Start::go_on) find_finished_shards();
+  for (std::size_t s = 0; s < done_.size(); ++s) reused_ += done_[s] && !is_of_another_rank(s);
   complete_ = start == Start::complete;
-  if (complete_) return;
-  if (start == Start::go_on) remove_leftovers();
-  require_room(start);
+  if (complete_) return remove_rank_files();
+  if (start == Start::go_on) remove_leftovers(own_);
+  const std::string lack = lack_of_room(start);
+  require<IoError>(lack.empty(), ErrorCode::disk_full, "{}: {}", path_.string(), lack);
   if (start == Start::clear) clear_old_output();
-  journal_.save(path_);
-  if (start == Start::finish_again) remove_leftovers();
+  journal_.save(rank_files_.record(), own_);
+  if (start == Start::finish_again) remove_leftovers(own_);
 }
 
-void OutputFolder::open_as_rank() {
-  share();
-  const auto is_complete = [&](Start start) {
-    complete_ = start == Start::complete;
-    if (!complete_) return false;
-    std::fill(done_.begin(), done_.end(), true);
-    reused_ = static_cast<int>(std::ranges::count(rank_of_, rank_));
-    remove_rank_files();
-    return true;
-  };
-  if (is_complete(decide_as_rank())) return;
-  require<IoError>(rank_lock_.take(rank_files_.lock()),
-                   "{}: rank {} of {} is another process, which writes to it already",
-                   path_.string(), rank_, ranks_);
-  Start start = decide_as_rank();
-  if (start == Start::fresh) {
-    rank_files_.create(path_ / kJournalName, journal_.text());
-    start = decide_as_rank();  // the journal may be another rank's, with other options
-  }
-  if (is_complete(start)) return;
-  take_records();
-  std::set<std::string> own;
-  for (std::size_t s = 0; s < plan_.shards.size(); ++s) {
-    done_[s] = is_of_another_rank(s) ||
-               journal_.is_recorded(plan_.shards[s], path_ / plan_.shards[s].file, /*whole=*/true);
-    if (is_of_another_rank(s)) continue;
-    reused_ += done_[s];
-    own.insert(plan_.shards[s].file);
-  }
-  remove_partials(path_, own);
-  require_room(start);
-}
-
-/// Returns how a rank must start. Other ranks may change the folder meanwhile. Reads the journal.
-OutputFolder::Start OutputFolder::decide_as_rank() {
+/// Returns how the process must start in the existing folder, and reads the journal. Other ranks
+/// may change the folder meanwhile.
+OutputFolder::Start OutputFolder::decide() {
   const fs::path journal = path_ / kJournalName;
+  const bool joins = resume_ || ranks_ > 1;
   for (;;) {
-    if (fs::exists(journal)) {
-      std::string text;
-      try {
-        text = read_model_text(journal);
-      } catch (const IoError&) {
-        if (!fs::exists(journal)) continue;
-        throw;
-      }
-      require<IoError>(!Journal::is_clearing(text, journal.string()),
+    std::vector<fs::path> entries = entries_of(path_);
+    // A run that was killed while it wrote the first journal leaves only a part of it.
+    std::erase_if(entries, [&](const fs::path& entry) {
+      return (ranks_ > 1 && RankFiles::is_one(entry.string())) ||
+             (joins && entry == partial_path(kJournalName));
+    });
+    started_empty_ = entries.empty();
+    if (started_empty_) return Start::fresh;
+    require<IoError>(joins || overwrite_, ErrorCode::output_not_empty,
+                     "{}: holds {}, must be empty; --overwrite replaces a model, --resume goes on",
+                     path_.string(), entries.back().string());
+    require_own_folders();
+    const std::optional<std::string> text = overwrite_ ? std::nullopt : text_if_there(journal);
+    if (overwrite_ || (text && Journal::is_clearing(*text, journal.string()))) {
+      require<IoError>(ranks_ == 1,
                        "{}: --overwrite was interrupted there; remove it before ranks start",
                        path_.string());
-      journal_.resume(text, journal.string());
-      return Start::go_on;
+      old_ = content_to_replace(path_, files_);
+      return Start::clear;
     }
-    std::vector<fs::path> entries = entries_of(path_);
-    std::erase_if(entries, [](const fs::path& entry) { return RankFiles::is_one(entry.string()); });
-    if (entries.empty()) return Start::fresh;
-    if (fs::exists(journal)) continue;  // another rank has just created it
-    require_own_folders();
-    const std::string difference = difference_from_plan(plan_, path_);
-    require<IoError>(difference.empty() && rest_is_complete(), ErrorCode::output_not_empty,
-                     "{}: holds {}, must be empty, or hold what ranks of these options write{}{}",
-                     path_.string(), entries.back().string(), difference.empty() ? "" : "; ",
-                     difference);
-    has_changed([&](std::size_t s) { return s != kNone && !is_of_another_rank(s); });
-    return Start::complete;
+    if (!text && fs::exists(journal)) continue;  // another rank has just created it
+    if (!text) return decide_without_journal();
+    journal_.resume(*text, journal.string());
+    return Start::go_on;
   }
 }
 
-/// Adds the records of all ranks to the journal. Reports whether every shard is finished.
-bool OutputFolder::take_records() {
-  for (const fs::path& record : rank_files_.records()) {
-    try {
-      journal_.resume(read_model_text(record), record.string());
-    } catch (const IoError&) {
-      if (fs::exists(record)) throw;  // otherwise the last rank has removed it
-    }
-  }
-  // Shards are opened only when all have records: opening takes a read for each tensor.
-  if (!std::ranges::all_of(plan_.shards, [&](const auto& s) { return journal_.names(s); }))
-    return false;
-  const std::vector<char> recorded = recorded_shards(/*whole=*/false);
-  return std::ranges::count(recorded, 0) == 0;
+/// Returns how the process must start in a folder that a run of these options has finished. Throws
+/// ValueError if the files are of another run or older than their input. One process writes the
+/// files beside the shards again where needed; ranks do not.
+OutputFolder::Start OutputFolder::decide_without_journal() {
+  std::string difference = difference_from_plan(plan_, path_);
+  const bool rest = difference.empty() && rest_is_complete();
+  if (difference.empty() && !rest && ranks_ > 1)
+    difference = "the files beside the shards are not complete";
+  require_same(difference, path_);
+  std::fill(done_.begin(), done_.end(), true);
+  any_shard_ = true;
+  for (const PlannedShard& shard : plan_.shards)
+    if (const fs::path path = path_ / shard.file;
+        newest_input_of(plan_, shard) > InputFile(path).modified_ns())
+      require_same("is older than its input", path);
+  return !has_changed() && rest ? Start::complete : Start::finish_again;
 }
 
-/// Returns 1 for each shard whose file is the recorded one. `whole`: also compares all bytes.
+/// Throws ValueError unless `difference` is empty. A run of other options or another input wrote
+/// `path`.
+void OutputFolder::require_same(const std::string& difference, const fs::path& path) const {
+  require<ValueError>(difference.empty(), ErrorCode::output_differs,
+                      "{}: {}, so {} cannot go on; {} replaces it", path.string(), difference,
+                      ranks_ > 1 ? "ranks" : "--resume",
+                      ranks_ > 1 ? "--overwrite without ranks" : "--overwrite");
+}
+
+/// Adds the records of all ranks to the journal, and marks the shards of this rank that are
+/// finished.
+void OutputFolder::find_finished_shards() {
+  take_records();
+  const std::vector<char> recorded = recorded_shards(/*whole=*/true);
+  for (std::size_t s = 0; s < done_.size(); ++s) {
+    done_[s] = is_of_another_rank(s) || recorded[s];
+    any_shard_ |= recorded[s];
+  }
+}
+
+/// Adds the records of all ranks to the journal.
+void OutputFolder::take_records() {
+  for (const fs::path& record : rank_files_.records())
+    if (const auto text = text_if_there(record)) journal_.resume(*text, record.string());
+}
+
+/// Returns 1 for each shard whose file is the recorded one. `whole`: only those of this rank, and
+/// compares all bytes.
 std::vector<char> OutputFolder::recorded_shards(bool whole) const {
   std::vector<char> recorded(plan_.shards.size());
   read_together(recorded.size(), [&](std::size_t s) {
-    recorded[s] = journal_.is_recorded(plan_.shards[s], path_ / plan_.shards[s].file, whole);
+    recorded[s] = (!whole || !is_of_another_rank(s)) &&
+                  journal_.is_recorded(plan_.shards[s], path_ / plan_.shards[s].file, whole);
   });
   return recorded;
 }
@@ -226,14 +247,20 @@ bool OutputFolder::is_last() {
     return false;
   }
   // Each rank checks after it has recorded its own shards, so the last one finds all records.
-  if (!take_records()) return false;
+  take_records();
+  // Shards are opened only when all have records: opening takes a read for each tensor.
+  if (!std::ranges::all_of(plan_.shards, [&](const auto& s) { return journal_.names(s); }) ||
+      std::ranges::count(recorded_shards(/*whole=*/false), 0) > 0)
+    return false;
   if (!finish_lock_.take(rank_files_.finish_lock())) return false;
   if (!fs::exists(journal)) {  // another rank has finished meanwhile
     fs::remove(rank_files_.finish_lock());
     return false;
   }
-  journal_.save(path_);  // it has all records now; those of the ranks may be removed
-  remove_leftovers();
+  std::set<std::string> all;
+  for (const PlannedShard& shard : plan_.shards) all.insert(shard.file);
+  journal_.save(journal, all);  // those of the ranks may be removed now
+  remove_leftovers(all);
   return true;
 }
 
@@ -244,68 +271,18 @@ void OutputFolder::remove_rank_files() const {
   rank_files_.remove_locks();
 }
 
-/// Returns how a process without ranks must start in the existing folder.
-OutputFolder::Start OutputFolder::decide() {
-  const std::vector<fs::path> entries = entries_of(path_);
-  // A run that was killed while it wrote the first journal leaves only this file.
-  started_empty_ = entries.empty() ||
-                   (resume_ && entries.size() == 1 && entries[0] == partial_path(kJournalName));
-  if (started_empty_) return Start::fresh;
-  require<IoError>(resume_ || overwrite_, ErrorCode::output_not_empty,
-                   "{}: holds {}, must be empty; --overwrite replaces a model, --resume goes on",
-                   path_.string(), entries.back().string());
-  require_own_folders();
-  const auto clear = [&] {
-    old_ = content_to_replace(path_, files_);
-    return Start::clear;
-  };
-  if (overwrite_) return clear();
-  const fs::path journal = path_ / kJournalName;
-  if (fs::exists(journal)) {
-    const std::string text = read_model_text(journal);
-    if (Journal::is_clearing(text, journal.string())) return clear();
-    journal_.resume(text, journal.string());
-    find_finished_shards();
-    return Start::go_on;
-  }
-  check_written_by_this_run();
-  const bool whole = !has_changed([](std::size_t) { return true; });
-  return whole && rest_is_complete() ? Start::complete : Start::finish_again;
-}
-
-/// Marks all shards of a folder without a journal as finished. Throws ValueError, FormatError, for
-/// example if the shards are of another run or older than their input.
-void OutputFolder::check_written_by_this_run() {
-  const std::string difference = difference_from_plan(plan_, path_);
-  require<ValueError>(difference.empty(), ErrorCode::output_differs,
-                      "{}: {}, so --resume cannot go on; --overwrite replaces it", path_.string(),
-                      difference);
-  std::fill(done_.begin(), done_.end(), true);
-  any_shard_ = true;
-  for (const PlannedShard& shard : plan_.shards) {
-    const fs::path path = path_ / shard.file;
-    require<ValueError>(newest_input_of(plan_, shard) <= InputFile(path).modified_ns(),
-                        ErrorCode::output_differs,
-                        "{}: is older than its input, so --resume cannot go on; --overwrite "
-                        "replaces it",
-                        path.string());
-  }
-}
-
-/// Compares files with their hashes in the folder's list. `counts` selects them by the index of the
-/// shard, or kNone for other files. Reports whether one of the other files differs. Throws
-/// ValueError for a shard that differs.
-bool OutputFolder::has_changed(const std::function<bool(std::size_t)>& counts) const {
+/// Compares this rank's shards with their hashes in the folder's list, and one process also the
+/// other files. Reports whether one of those differs. Throws ValueError for a shard that differs.
+bool OutputFolder::has_changed() const {
   std::map<std::string_view, std::size_t> shards;
   for (std::size_t s = 0; s < plan_.shards.size(); ++s) shards[plan_.shards[s].file] = s;
   bool changed = false;
   for (const auto& [name, written] : read_written_files(path_).value_or(WrittenFiles())) {
     const auto shard = shards.find(name);
-    if (!counts(shard == shards.end() ? kNone : shard->second)) continue;
+    const bool is_shard = shard != shards.end();
+    if (is_shard ? is_of_another_rank(shard->second) : ranks_ > 1) continue;
     const std::string difference = difference_from(written, path_ / name);
-    require<ValueError>(difference.empty() || shard == shards.end(), ErrorCode::output_differs,
-                        "{}: {}, so --resume cannot go on; --overwrite replaces it",
-                        (path_ / name).string(), difference);
+    if (is_shard) require_same(difference, path_ / name);
     changed |= !difference.empty();
   }
   return changed;
@@ -329,20 +306,14 @@ bool OutputFolder::rest_is_complete() const {
   });
 }
 
-/// Locks the folder against processes without ranks. The locks between ranks are files.
-void OutputFolder::share() {
-  lock_ = platform::open(path_, platform::Open::folder);
-  if (lock_.get() < 0) throw_io_error(path_, "open", errno);
-  const bool busy = !platform::lock_folder(lock_.get(), /*shared=*/true) && errno == EWOULDBLOCK;
-  require<IoError>(!busy, ErrorCode::output_busy, "{}: another process is writing to it",
-                   path_.string());
-}
-
+/// Locks the folder: one process against all others, ranks against a process without them. The
+/// locks between ranks are files.
 void OutputFolder::lock() {
   lock_ = platform::open(path_, platform::Open::folder);
   if (lock_.get() < 0) throw_io_error(path_, "open", errno);
   // File systems without locks report other errors. Two runs are then possible.
-  const bool busy = !platform::lock_folder(lock_.get(), /*shared=*/false) && errno == EWOULDBLOCK;
+  const bool busy =
+      !platform::lock_folder(lock_.get(), /*shared=*/ranks_ > 1) && errno == EWOULDBLOCK;
   if (busy) started_empty_ = false;  // nothing of the other process may be removed
   require<IoError>(!busy, ErrorCode::output_busy, "{}: another process is writing to it",
                    path_.string());
@@ -353,7 +324,7 @@ void OutputFolder::lock() {
 std::string OutputFolder::lack_of_room(Start start) const {
   std::uint64_t bytes = 0, freed = 0;
   for (const PlannedTensor& t : plan_.tensors)
-    if (!done_[t.shard] && !is_of_another_rank(t.shard)) bytes += t.bytes_after;
+    if (!done_[t.shard]) bytes += t.bytes_after;
   for (const fs::path& other : model_.others) {
     const auto from = platform::status_of(model_.root / other);
     const auto to = platform::status_of(path_ / other);
@@ -372,16 +343,6 @@ std::string OutputFolder::lack_of_room(Start start) const {
   return nvfp4::lack_of_room(path_, bytes, freed);
 }
 
-void OutputFolder::warn_of_room(Start start) {
-  const std::string lack = lack_of_room(start);
-  if (!lack.empty()) warnings_.push_back(path_.string() + ": " + lack);
-}
-
-void OutputFolder::require_room(Start start) const {
-  const std::string lack = lack_of_room(start);
-  require<IoError>(lack.empty(), ErrorCode::disk_full, "{}: {}", path_.string(), lack);
-}
-
 void OutputFolder::clear_old_output() {
   // The journal, which marks the folder as incomplete, is written before any file is removed.
   std::erase(old_.own, fs::path(kJournalName));
@@ -391,17 +352,14 @@ void OutputFolder::clear_old_output() {
   sync_folder(path_);
 }
 
-void OutputFolder::find_finished_shards() {
-  const std::vector<char> recorded = recorded_shards(/*whole=*/true);
-  done_.assign(recorded.begin(), recorded.end());
-  any_shard_ = std::find(done_.begin(), done_.end(), true) != done_.end();
-}
-
-void OutputFolder::remove_leftovers() const {
-  std::map<fs::path, std::set<std::string>> names = {
-      {"", {kJournalName, kFilesName, kCardNames[0], kCardNames[1]}}};
-  for (const auto& [path, written] : files_)
-    names[fs::path(path).parent_path()].insert(fs::path(path).filename().string());
+/// Removes unfinished files of these shards. If they are all shards, also of the other files.
+void OutputFolder::remove_leftovers(const std::set<std::string>& shards) const {
+  std::map<fs::path, std::set<std::string>> names = {{"", shards}};
+  if (shards.size() == plan_.shards.size()) {
+    names[""].insert({kJournalName, kFilesName, kCardNames[0], kCardNames[1]});
+    for (const auto& [path, written] : files_)
+      names[fs::path(path).parent_path()].insert(fs::path(path).filename().string());
+  }
   for (const auto& [folder, files] : names)
     if (fs::is_directory(path_ / folder)) remove_partials(path_ / folder, files);
 }
@@ -428,10 +386,7 @@ void OutputFolder::before_commit(std::size_t shard, ShardWriter& writer,
                                  const std::vector<Outcome>& errors) {
   const PlannedShard& whole = plan_.shards[shard];
   journal_.record(whole, partial_path(path_ / whole.file), hash_text(writer.hash()), errors);
-  if (ranks_ > 1 && !any_shard_)  // an earlier record may end in half a line
-    safetensors::write_file_atomically(rank_files_.record(), journal_.text());
-  else
-    journal_.append(whole, ranks_ > 1 ? rank_files_.record() : path_ / kJournalName);
+  journal_.append(whole, rank_files_.record());
   any_shard_ = true;
 }
 
@@ -490,9 +445,9 @@ void OutputFolder::finish(QuantizeReport& report, bool whole) {
   if (!plan_.config_json.empty())
     safetensors::write_file_atomically(path_ / "config.json", plan_.config_json);
   finished_ = true;
-  if (ranks_ > 1) rank_files_.remove_records();
+  rank_files_.remove_records();
   Journal::finish(path_);
-  if (ranks_ > 1) rank_files_.remove_locks();
+  rank_files_.remove_locks();
 }
 
 }  // namespace nvfp4::checkpoint

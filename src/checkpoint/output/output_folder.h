@@ -1,7 +1,6 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -17,8 +16,8 @@
 
 namespace nvfp4::checkpoint {
 
-/// The folder that a run writes, from the first byte to the last rename. One process, or several
-/// ranks together, hold its lock.
+/// The folder that a run writes, from the first byte to the last rename. Several ranks may write it
+/// together; a run of one process is the rank 0 of 1, whose record is the journal.
 class OutputFolder final : public Output {
  public:
   /// Changes no files yet. Throws IoError.
@@ -39,9 +38,7 @@ class OutputFolder final : public Output {
   bool replaces() const override { return overwrite_; }
   bool complete() const override { return complete_; }
   int reused() const override { return reused_; }
-  bool is_of_another_rank(std::size_t shard) const override {
-    return !rank_of_.empty() && rank_of_[shard] != rank_;
-  }
+  bool is_of_another_rank(std::size_t shard) const override { return rank_of_[shard] != rank_; }
   std::unique_ptr<ShardWriter> open_shard(std::size_t shard) const override;
   /// Saves the journal with the shard and its errors.
   void before_commit(std::size_t shard, ShardWriter& writer,
@@ -62,26 +59,22 @@ class OutputFolder final : public Output {
 
   void create();
   void lock();
-  void share();
   Start decide();
-  Start decide_as_rank();
-  void open_as_rank();
-  bool take_records();
+  Start decide_without_journal();
+  void require_same(const std::string& difference, const std::filesystem::path& path) const;
+  void find_finished_shards();
+  void take_records();
+  std::vector<char> recorded_shards(bool whole) const;
+  bool has_changed() const;
+  bool rest_is_complete() const;
+  std::string lack_of_room(Start start) const;
+  void clear_old_output();
+  void remove_leftovers(const std::set<std::string>& shards) const;
   void remove_rank_files() const;
   std::set<std::filesystem::path> folders_of_others() const;
   void require_own_folders() const;
-  void check_written_by_this_run();
-  bool rest_is_complete() const;
-  bool has_changed(const std::function<bool(std::size_t)>& counts) const;
-  void save_list(const std::string& card);
-  void clear_old_output();
-  std::string lack_of_room(Start start) const;
-  void warn_of_room(Start start);
-  void require_room(Start start) const;
-  void find_finished_shards();
-  std::vector<char> recorded_shards(bool whole) const;
-  void remove_leftovers() const;
   void write_card(const std::string& card, bool whole, QuantizeReport& report) const;
+  void save_list(const std::string& card);
 
   const ModelFolder& model_;
   const Plan& plan_;
@@ -93,9 +86,10 @@ class OutputFolder final : public Output {
   std::vector<std::filesystem::path> created_;  ///< created folders, the innermost first
   bool resume_, overwrite_;
   int rank_, ranks_;
+  std::vector<int> rank_of_;   ///< rank of each shard
+  std::set<std::string> own_;  ///< files of this rank's shards
   RankFiles rank_files_;
   std::optional<PartialTag> partial_tag_;
-  std::vector<int> rank_of_;  ///< rank of each shard; empty without ranks
   int reused_ = 0;
   FileLock rank_lock_, finish_lock_;
   bool complete_ = false, started_empty_ = false, any_shard_ = false, finished_ = false;

@@ -36,7 +36,10 @@ class RankFiles {
 
   static bool is_one(const std::string& name) { return name.starts_with(kRankPrefix); }
 
-  std::filesystem::path record() const { return record_of(rank_); }
+  /// Returns the file with the finished shards of this rank: for one rank, the journal.
+  std::filesystem::path record() const {
+    return ranks_ == 1 ? folder_ / kJournalName : record_of(rank_);
+  }
   std::filesystem::path lock() const { return lock_of(rank_); }
   std::filesystem::path finish_lock() const {
     return folder_ / fmt::format("{}finish.lock", kRankPrefix);
