@@ -50,8 +50,7 @@ void Measured::exchange(const std::string& stage, const std::string& identity,
   const auto found = stages_.find(stage);
   require<FormatError>(found != stages_.end() && (*found)["of"] == identity &&
                            (*found)["items"].size() == items.size(),
-                       "{}: holds what was measured of other files; remove it",
-                       shared_.parts.string());
+                       "{}: holds results for other files; remove it", shared_.parts.string());
   items = (*found)["items"];
   for (const nlohmann::json& item : items)
     require<FormatError>(!item.is_null(), "{}: a rank has not measured all of its share",
@@ -80,7 +79,7 @@ std::vector<int> Measured::join() try {
     require<FormatError>(
         json.is_object() && json.value("version", nlohmann::json()) == kVersionOfParts &&
             json.value("stages", nlohmann::json()).is_object(),
-        "{}: is no file of ranks of this version of nvfp4; remove it", path.string());
+        "{}: is not a results file of this version of nvfp4; remove it", path.string());
     stages.push_back(std::move(json["stages"]));
   }
   if (!missing.empty()) return missing;
@@ -95,13 +94,13 @@ std::vector<int> Measured::join() try {
 void Measured::take(int rank, const nlohmann::json& stages) {
   const std::string file = file_of(rank).string();
   require<FormatError>(stages.size() == stages_.size(),
-                       "{}: holds what was measured by other options; remove it", file);
+                       "{}: holds results with other options; remove it", file);
   for (auto& [name, stage] : stages_.items()) {
     const nlohmann::json other = stages.value(name, nlohmann::json());
     const bool same = other.is_object() && other.value("of", nlohmann::json()) == stage["of"];
     const nlohmann::json items = same ? other.value("items", nlohmann::json()) : nlohmann::json();
     require<FormatError>(items.is_array() && items.size() == stage["items"].size(),
-                         "{}: holds what was measured of other files; remove it", file);
+                         "{}: holds results for other files; remove it", file);
     for (std::size_t i = 0; i < items.size(); ++i)
       if (!items[i].is_null()) stage["items"][i] = items[i];
   }
@@ -118,7 +117,7 @@ double number_from_json(const nlohmann::json& json, const std::string& file) {
   if (json == "nan") return std::numeric_limits<double>::quiet_NaN();
   if (json == "inf") return kInfinity;
   if (json == "-inf") return -kInfinity;
-  throw FormatError(fmt::format("{}: {} is no number that was measured", file, json.dump()));
+  throw FormatError(fmt::format("{}: {} is not a measured number", file, json.dump()));
 }
 
 }  // namespace nvfp4::checkpoint
