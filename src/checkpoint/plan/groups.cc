@@ -43,17 +43,17 @@ void MatrixPlanner::group(EncodedTensor& c) {
   require<ValueError>(!is_fp8(c.action) || !c.source->is_four_bits(),
                       "{}: {}, which {} would make larger and no better", c.source->data.describe(),
                       c.source->form_name(), action_name(c.action));
-  matrices_ += c.slices.size();
-  c.groups.reserve(c.slices.size());
-  for (const WeightSlice& slice : c.slices) c.groups.push_back(group(c, slice));
+  c.place = group_of_.size();
+  for (std::size_t i = 0; i < c.matrices(); ++i) group_of_.push_back(group(c, i));
 }
 
-std::size_t MatrixPlanner::group(const EncodedTensor& c, const WeightSlice& slice) {
+std::uint32_t MatrixPlanner::group(const EncodedTensor& c, std::size_t i) {
   const LogicalTensor& t = *c.source;
+  const WeightSlice slice = c.slice(i);
   const bool fp8 = is_fp8(c.action);
   const auto [it, fresh] = by_key_.try_emplace(
       c.stays_stacked ? t.name : rules_.key(slice.module) + (fp8 ? kFp8Key : ""), groups_.size());
-  if (fresh) groups_.push_back({.first = &slice, .fp8 = fp8});
+  if (fresh) groups_.push_back({.tensor = &c, .matrix = static_cast<std::uint32_t>(i), .fp8 = fp8});
   rules_.see(slice.module);
   Draft& group = groups_[it->second];
   ++group.members;
@@ -68,7 +68,7 @@ std::size_t MatrixPlanner::group(const EncodedTensor& c, const WeightSlice& slic
     take_larger(group.input, own);
   else
     group.input_amax = std::max(group.input_amax, input_amax(c, slice));
-  return it->second;
+  return static_cast<std::uint32_t>(it->second);
 }
 
 /// Returns the input scale that the matrix has in the input, or gets by a repair.
@@ -103,16 +103,16 @@ void MatrixPlanner::decide() {
   if (a16 && options_.input_amax)
     plan_.warnings.emplace_back("--input-amax: no effect, scheme nvfp4a16 has no input scales");
   share_inputs();
-  plan_.units.reserve(matrices_);
+  plan_.units.reserve(group_of_.size());
   plan_.groups.reserve(groups_.size());
   Listed unequal, missing;
   for (Draft& group : groups_) {
     plan_.groups.push_back({.units = {}, .copied = group.encodes() ? group.copied : std::nullopt});
-    if (!group.encodes() && group.differs) unequal.add(group.first->module);
+    if (!group.encodes() && group.differs) unequal.add(group.module());
     if (!amax_file_.empty() && !a16) {  // Calibration data may not reach every expert.
       if (group.input_amax == 0) group.input_amax = group.kind->input_amax;
       if (group.input_amax == 0 && !group.input && !group.shared)
-        missing.add(group.first->module, group.members);
+        missing.add(group.module(), group.members);
     }
     group.is_input_known = group.input_amax != 0;
     if (!group.is_input_known) group.input_amax = group.fp8 ? kDefaultFp8Amax : kDefaultInputAmax;
@@ -122,7 +122,7 @@ void MatrixPlanner::decide() {
                               "input, nvfp4 repair makes them equal",
                               unequal.count));
   warn(missing, fmt::format("{} of {} modules have no entry in {}, {} is used", missing.count,
-                            matrices_, amax_file_, kDefaultInputAmax));
+                            group_of_.size(), amax_file_, kDefaultInputAmax));
   for (const auto& lines : {amaxes_.warnings(), rules_.warnings()})
     plan_.warnings.insert(plan_.warnings.end(), lines.begin(), lines.end());
   warn_of_partly_kept();
@@ -136,7 +136,7 @@ void MatrixPlanner::share_inputs() {
     if (group.copies > 0 && group.encodes() && group.input && group.input_amax != 0)
       take_larger(group.input, GlobalScale::from_amax(group.input_amax, Quantizer::max));
     if (group.copies > 0) group.shared = group.input;
-    group.kind = &kinds_[without_expert_number(rules_.key(group.first->module))];
+    group.kind = &kinds_[without_expert_number(rules_.key(group.module()))];
     take_larger(group.kind->input, group.input);
     group.kind->input_amax = std::max(group.kind->input_amax, group.input_amax);
   }
@@ -158,7 +158,7 @@ void MatrixPlanner::warn_of_partly_kept() {
     auto& [text, count] = texts[split_name(kept.name).back()];
     if (++count == 1)
       text = fmt::format("{} is kept but {} is quantized: loaders that fuse them refuse that",
-                         kept.name, groups_[it->second].first->module);
+                         kept.name, groups_[it->second].module());
   }
   for (const auto& [name, found] : texts) {
     const auto& [text, count] = found;

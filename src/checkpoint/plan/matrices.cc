@@ -10,18 +10,18 @@
 
 namespace nvfp4::checkpoint {
 
-void MatrixPlanner::add(EncodedTensor& c, PlannedShard& shard) {
+void MatrixPlanner::add(const EncodedTensor& c, PlannedShard& shard) {
   plan_.tensors.back().first_unit = plan_.units.size();
-  plan_.tensors.back().units = c.slices.size();
-  for (std::size_t i = 0; i < c.slices.size(); ++i)
+  plan_.tensors.back().units = c.matrices();
+  for (std::size_t i = 0; i < c.matrices(); ++i)
     is_fp8(c.action) ? add_fp8(c, i, shard) : add_nvfp4(c, i, shard);
   plan_.tensors.back().action = plan_.units.back().work().action();
 }
 
-void MatrixPlanner::add_fp8(EncodedTensor& c, std::size_t i, PlannedShard& shard) {
+void MatrixPlanner::add_fp8(const EncodedTensor& c, std::size_t i, PlannedShard& shard) {
   const LogicalTensor& t = *c.source;
-  const WeightSlice& slice = c.slices[i];
-  const Draft& group = groups_[c.groups[i]];
+  const WeightSlice slice = c.slice(i);
+  const Draft& group = groups_[group_of_[c.place + i]];
   Fp8Module module = fp8_module(c.action, slice.module);
   module.input = options_.input_amax || options_.statistics;
   std::vector<OutputTensor> tensors;
@@ -40,8 +40,8 @@ void MatrixPlanner::add_fp8(EncodedTensor& c, std::size_t i, PlannedShard& shard
   modules_.fp8.push_back(std::move(module));
 }
 
-void MatrixPlanner::add_nvfp4(EncodedTensor& c, std::size_t i, PlannedShard& shard) {
-  const WeightSlice& slice = c.slices[i];
+void MatrixPlanner::add_nvfp4(const EncodedTensor& c, std::size_t i, PlannedShard& shard) {
+  const WeightSlice slice = c.slice(i);
   const InputStatistics* statistics = statistics_of(plan_.statistics.get(), slice);
   Nvfp4Output output;
   if (plan_.format->names->arrangement.scales != ScaleLayout::linear) output.row_multiple = 128;
@@ -56,7 +56,7 @@ void MatrixPlanner::add_nvfp4(EncodedTensor& c, std::size_t i, PlannedShard& sha
   if (!c.stays_stacked || i == 0)
     modules_.quantized.push_back(c.stays_stacked ? c.source->name : slice.module);
   const Unit& unit =
-      add_unit(c, i, places, nvfp4_work(*c.source, slice, groups_[c.groups[i]], output));
+      add_unit(c, i, places, nvfp4_work(*c.source, slice, groups_[group_of_[c.place + i]], output));
   if (const auto* copied = unit.as<CopyWork>()) {
     ++copies_;
     if (places.input_global != kNone && !copied->output().input_is_given && !options_.input_amax)
@@ -90,14 +90,15 @@ Places MatrixPlanner::add_outputs(std::span<const OutputTensor> tensors, Planned
   return places;
 }
 
-const Unit& MatrixPlanner::add_unit(EncodedTensor& c, std::size_t i, const Places& places,
+const Unit& MatrixPlanner::add_unit(const EncodedTensor& c, std::size_t i, const Places& places,
                                     const Work& work) {
-  const std::size_t group = c.groups[i];
-  const InputStatistics* statistics = statistics_of(plan_.statistics.get(), c.slices[i]);
+  const std::size_t group = group_of_[c.place + i];
+  WeightSlice slice = c.slice(i);
+  const InputStatistics* statistics = statistics_of(plan_.statistics.get(), slice);
   plan_.groups[group].units.push_back(plan_.units.size());
   plan_.units.push_back({.tensor = plan_.tensors.size() - 1,
                          .group = group,
-                         .slice = std::move(c.slices[i]),
+                         .slice = std::move(slice),
                          .statistics = statistics,
                          .places = places,
                          .kind = work});

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <span>
@@ -11,6 +12,7 @@
 #include "checkpoint/plan/input_amax.h"
 #include "checkpoint/plan/listed.h"
 #include "checkpoint/plan/plan.h"
+#include "checkpoint/plan/weight_slices.h"
 
 namespace nvfp4::checkpoint {
 
@@ -18,9 +20,14 @@ namespace nvfp4::checkpoint {
 struct EncodedTensor {
   const LogicalTensor* source = nullptr;
   Action action = Action::nvfp4;
-  bool stays_stacked = false;  ///< the matrices stay one stack
-  std::vector<WeightSlice> slices;
-  std::vector<std::size_t> groups;  ///< the groups of `slices`, when they are grouped
+  bool stays_stacked = false;       ///< the matrices stay one stack
+  std::vector<WeightSlice> slices;  ///< empty if the tensor is one matrix
+  std::size_t place = kNone;        ///< the planner's index of its first group, if it is grouped
+
+  std::size_t matrices() const { return std::max<std::size_t>(1, slices.size()); }
+  WeightSlice slice(std::size_t i) const {
+    return slices.empty() ? whole_weight(*source) : slices[i];
+  }
 };
 
 /// The modules that the output's configuration lists.
@@ -46,7 +53,7 @@ class MatrixPlanner {
   void group(EncodedTensor& tensor);
   void decide();
   /// Adds the matrices of the plan's last tensor to the shard.
-  void add(EncodedTensor& tensor, PlannedShard& shard);
+  void add(const EncodedTensor& tensor, PlannedShard& shard);
   /// Adds warnings about all matrices to the plan.
   void warn();
 
@@ -57,8 +64,9 @@ class MatrixPlanner {
     float input_amax = 0;
   };
   struct Draft {
-    const WeightSlice* first = nullptr;
-    std::size_t members = 0, copies = 0, mxfp4 = 0;
+    const EncodedTensor* tensor = nullptr;  ///< the tensor of its first member
+    std::uint32_t matrix = 0;               ///< the place of that member in the tensor
+    std::uint32_t members = 0, copies = 0, mxfp4 = 0;
     bool fp8 = false, differs = false, is_input_known = false;
     float input_amax = 0;
     std::optional<GlobalScale> copied = {};  ///< the largest global scale of its copied members
@@ -67,22 +75,23 @@ class MatrixPlanner {
     Kind* kind = nullptr;
 
     bool encodes() const { return copies < members; }
+    std::string module() const { return tensor->slice(matrix).module; }
   };
 
-  std::size_t group(const EncodedTensor& tensor, const WeightSlice& slice);
+  std::uint32_t group(const EncodedTensor& tensor, std::size_t i);
   float input_amax(const EncodedTensor& tensor, const WeightSlice& slice);
   std::optional<GlobalScale> own_input(const LogicalTensor& t, const WeightSlice& slice) const;
   void share_inputs();
   void warn(const Listed& of, std::string text);
   void warn_of_partly_kept();
   void warn_of_lost_inputs();
-  void add_fp8(EncodedTensor& tensor, std::size_t i, PlannedShard& shard);
-  void add_nvfp4(EncodedTensor& tensor, std::size_t i, PlannedShard& shard);
+  void add_fp8(const EncodedTensor& tensor, std::size_t i, PlannedShard& shard);
+  void add_nvfp4(const EncodedTensor& tensor, std::size_t i, PlannedShard& shard);
   Work nvfp4_work(const LogicalTensor& t, const WeightSlice& slice, const Draft& group,
                   Nvfp4Output output) const;
   std::vector<OutputTensor> outputs_of(const EncodedTensor& tensor, const WeightSlice& slice) const;
   Places add_outputs(std::span<const OutputTensor> tensors, PlannedShard& shard);
-  const Unit& add_unit(EncodedTensor& tensor, std::size_t i, const Places& places,
+  const Unit& add_unit(const EncodedTensor& tensor, std::size_t i, const Places& places,
                        const Work& work);
 
   Plan& plan_;
@@ -95,7 +104,8 @@ class MatrixPlanner {
   std::map<std::string, std::size_t> by_key_;  ///< empty after decide()
   std::map<std::string, Kind> kinds_;
   std::vector<Draft> groups_;
-  std::size_t matrices_ = 0, copies_ = 0;
+  std::vector<std::uint32_t> group_of_;  ///< the group of each matrix
+  std::size_t copies_ = 0;
   Listed rounded_;        ///< MXFP4 that other weights of the group round
   Listed unmeasured_;     ///< FP8 weights whose input scale is 1
   Listed without_input_;  ///< copied weights without an input scale

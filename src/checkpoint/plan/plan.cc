@@ -191,21 +191,20 @@ class Planner {
                                keeps_stacks(*format_, config_, t);
     if (experts)
       c.matrices.slices = slice_experts(*c.info, config_, orientation(t), c.matrices.stays_stacked);
-    else
-      c.matrices.slices = {whole_weight(t)};
     require<UnsupportedError>(!t.is_nvfp4() || t.shape.size() == 2 || experts,
                               "{}: a stack of {} matrices that are no experts, only matrices can "
                               "be converted",
                               t.data.describe(), t.matrices());
-    const std::int64_t cols = c.matrices.slices[0].cols;
+    const WeightSlice slice = c.matrices.slice(0);
+    const std::int64_t cols = slice.cols;
     // NVFP4 weights are exempt: every other form would round them.
     const std::int64_t multiple = format_ == nullptr || t.is_nvfp4() ? kBlock : format_->columns;
     std::string reason =
         cols % multiple == 0 ? "" : fmt::format("{} columns, not a multiple of {}", cols, multiple);
     // Four-bit weights are exempt: dequantizing them would lose their codes.
     if (reason.empty() && !c.selection.included && !t.is_four_bits() && !t.correction.requantize)
-      reason = row_obstacle(c.matrices.slices[0].rows);
-    if (reason.empty() && keeps_ && !t.is_nvfp4()) reason = keeps_(c.matrices.slices[0].module);
+      reason = row_obstacle(slice.rows);
+    if (reason.empty() && keeps_ && !t.is_nvfp4()) reason = keeps_(slice.module);
     if (reason.empty()) return;
     c.selection.quantize = false;
     c.selection.reason = std::move(reason);
@@ -302,7 +301,7 @@ class Planner {
     require<UnsupportedError>(t.added.empty() || !native_,
                               "{}: an adapter is not merged into FP8 of DeepSeek-V4",
                               t.data.describe());
-    if (!c.matrices.groups.empty()) {
+    if (c.matrices.place != kNone) {
       new_tensor(c);
       matrices_->add(c.matrices, shard);
       return;
