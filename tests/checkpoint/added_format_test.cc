@@ -55,8 +55,7 @@ class AFormatMore : public testing::Test {
     quantize_checkpoint(options);
   }
   VerifyReport verified(const char* name) const {
-    auto options = verify_options(dir_ / name);
-    return verify_checkpoint(options);
+    return verify_checkpoint(verify_options(dir_ / name));
   }
   const TempDir dir_;
   const AddedFormat added_{kPlaid};
@@ -102,8 +101,8 @@ TEST_F(AFormatMore, IsConvertedThereAndBackAndRepaired) {
   const std::string scale = "model.layers.0.mlp.down_proj.plaid_divisor";
   broken.set_scalar(scale, 1 / broken.scalar(scale));
   broken.write(dir_ / "broken");
-  auto repair = repair_options(dir_ / "broken", dir_ / "repaired");
-  EXPECT_FALSE(repair_checkpoint(repair).after.broken());
+  EXPECT_FALSE(
+      repair_checkpoint(repair_options(dir_ / "broken", dir_ / "repaired")).after.broken());
   EXPECT_TRUE(LoadedModel(dir_ / "repaired").has(scale));
 }
 

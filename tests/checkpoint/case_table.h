@@ -55,6 +55,7 @@ inline std::vector<Row> rows_of(const std::string& file) {
     row.columns.erase(row.columns.begin());
     rows.push_back(row);
   }
+  if (rows.empty()) throw std::runtime_error("no rows in " + file);
   return rows;
 }
 

@@ -52,8 +52,8 @@ TEST(ConfigText, AnEmptyFileIsNoAbsentOne) {
         {a, "syntax error"});
     for (const std::string to : {"bf16", "modelopt"})
       expect_error<FormatError>([&] { convert(dir / "b", dir / "out", to); }, {b, "syntax error"});
-    auto repair = repair_options(dir / "b", dir / "out");
-    expect_error<FormatError>([&] { repair_checkpoint(repair); }, {b, "syntax error"});
+    expect_error<FormatError>([&] { repair_checkpoint(repair_options(dir / "b", dir / "out")); },
+                              {b, "syntax error"});
     EXPECT_FALSE(fs::exists(dir / "out"));
   }
 }

@@ -239,8 +239,7 @@ TEST(DeepSeekV4, IsItselfAgainWhenItIsNvfp4) {
     LoadedFolder model(dir / "b");
     model.remove("layers.0.ffn.experts.0.w2.input_scale");
     model.write(dir / "bad");
-    auto repair = repair_options(dir / "bad", dir / "repaired");
-    EXPECT_FALSE(repair_checkpoint(repair).after.broken());
+    EXPECT_FALSE(repair_checkpoint(repair_options(dir / "bad", dir / "repaired")).after.broken());
     expect_same_tensors(dir / "b", dir / "repaired");
     EXPECT_EQ(LoadedFolder(dir / "repaired").config, LoadedFolder(dir / "b").config);
   }

@@ -138,8 +138,7 @@ TEST_F(Convert, Mxfp4BecomesNvfp4WithTheSameValues) {
             LoadedModel(dir / "a").at(expert + "w2.weight").bytes);
   EXPECT_FALSE(b.has(expert + "w1.scale"));
 
-  auto options = quantize_options(dir / "a", dir / "q");
-  quantize_checkpoint(options);
+  quantize_checkpoint(quantize_options(dir / "a", dir / "q"));
   expect_same_tensors(dir / "b", dir / "q");
 }
 

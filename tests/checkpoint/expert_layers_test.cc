@@ -60,8 +60,7 @@ TEST_F(ExpertLayers, StackedOnesAreKeptTogetherToo) {
               {{random_tensor("l.mlp.experts.gate_up_proj", {2, 64, 80})},
                {random_tensor("l.mlp.experts.down_proj", {2, 40, 64})}},
               R"({"model_type": "llama4", "hidden_size": 64})");
-  auto options = quantize_options(dir / "in", dir / "out");
-  EXPECT_EQ(quantized_of(quantize_checkpoint(options), "l."), 0u);
+  EXPECT_EQ(quantized_of(quantize_checkpoint(quantize_options(dir / "in", dir / "out")), "l."), 0u);
   EXPECT_TRUE(LoadedModel(dir / "out").has("l.mlp.experts.gate_up_proj"));
 }
 

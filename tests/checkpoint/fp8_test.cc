@@ -88,8 +88,7 @@ class Fp8 : public ::testing::Test {
   }
   json config() const { return json::parse(read_text(out_ / "config.json")); }
   void expect_sound() const {
-    auto options = verify_options(out_, in_);
-    for (const Finding& f : verify_checkpoint(options).findings)
+    for (const Finding& f : verify_checkpoint(verify_options(out_, in_)).findings)
       EXPECT_TRUE(f.code == "excluded-by-substring" || f.code == "input-scale-default" ||
                   f.code == "cache-scale-missing")
           << f.text;
@@ -237,30 +236,6 @@ TEST_F(Fp8, Mxfp8IsWrittenInBothFormats) {
       ASSERT_EQ(back[i], std::ldexp(E4M3{std::to_integer<std::uint8_t>(codes.bytes[i])}.to_float(),
                                     std::to_integer<int>(scales.bytes[i / 32]) - 127));
   }
-}
-
-TEST_F(Fp8, Mxfp8_WrongExponentsAndShapes_AreFound) {
-  write_model(in_,
-              {{random_tensor(kQ + ".weight", {48, 96}), random_tensor(kUp + ".weight", {48, 96})}},
-              "{\"model_type\": \"llama\", \"hidden_size\": 96}");
-  run("mxfp8", "modelopt");
-  const auto codes_after = [&](const std::function<void(TestTensor&)>& change) {
-    LoadedFolder folder(out_);
-    change(folder.at(kQ + ".weight_scale"));
-    folder.write(dir_ / "changed");
-    auto options = verify_options(dir_ / "changed");
-    return codes_of(verify_checkpoint(options));
-  };
-  const auto set = [&](std::uint8_t exponent) {
-    return codes_after([&](TestTensor& t) { t.bytes[4] = std::byte{exponent}; });
-  };
-  EXPECT_TRUE(set(255).contains("scale-nan"));
-  EXPECT_TRUE(set(140).contains("scale-too-large"));
-  EXPECT_FALSE(set(120).contains("scale-too-large"));
-  EXPECT_TRUE(codes_after([](TestTensor& t) {
-                t.spec.shape = {96, 1};
-                t.bytes.resize(96);
-              }).contains("wrong-shape"));
 }
 
 TEST_F(Fp8, FormatsThatCannotHoldItSaySo) {

@@ -120,39 +120,6 @@ TEST_F(Inspect, OnlyTheRequestedTensorIsRead) {
   expect_error<ValueError>([&] { inspect_checkpoint(options); }, {"m.k", dir.path().string()});
 }
 
-TEST_F(Inspect, NamesTheTensorOfAMalformedTriple) {
-  const std::filesystem::path file = dir / "a.safetensors";
-  const auto rejects = [&](Tensors tensors, std::initializer_list<std::string_view> parts) {
-    write_shard(file, tensors);
-    expect_error<FormatError>([&] { inspect(file); }, parts);
-  };
-  const Tensors good = layer();
-  rejects({good[0], good[1]}, {"m.q.weight", "m.q.weight_scale_2", "a.safetensors"});
-  rejects({good[0], good[2]}, {"m.q.weight", "m.q.weight_scale"});
-  rejects(
-      {good[0], stored("m.q.weight_scale", f8_e4m3, {2, 3}, std::vector<std::uint8_t>(6)), good[2]},
-      {"m.q.weight_scale", "[2, 3]", "[2, 2]"});
-  rejects({good[0], stored_f32("m.q.weight_scale", {2, 2}, {1, 1, 1, 1}), good[2]},
-          {"m.q.weight_scale", "F32", "F8_E4M3"});
-  rejects({good[0], good[1], stored("m.q.weight_scale_2", f16, {}, std::vector<std::uint16_t>(1))},
-          {"m.q.weight_scale_2", "F16"});
-  rejects({good[0], good[1], stored("m.q.weight_scale_2", bf16, {}, std::vector<std::uint16_t>(1)),
-           stored_f32("m.q.input_scale", {}, {1})},
-          {"m.q.weight_scale_2", "BF16"});
-  rejects({good[0], good[1], stored_f32("m.q.weight_scale_2", {3}, {1, 1, 1})},
-          {"m.q.weight_scale_2", "[3]"});
-  rejects({stored("m.q.weight", u8, {32}, std::vector<std::uint8_t>(32)),
-           stored("m.q.weight_scale", f8_e4m3, {4}, kScales), good[2]},
-          {"m.q.weight", "two dimensions"});
-  rejects({stored("m.q.weight", u8, {2, 12}, std::vector<std::uint8_t>(24)),
-           stored("m.q.weight_scale", f8_e4m3, {2, 1}, std::vector<std::uint8_t>(2)), good[2]},
-          {"m.q.weight_scale"});
-  Tensors both = compressed_tensors_layer("m.q", 2, 32, kCodes, kScales, 8);
-  rejects({both[0], both[2]}, {"m.q.weight_packed", "m.q.weight_scale"});
-  both.push_back(stored_f32("m.q.weight", {1}, {1}));
-  rejects(both, {"m.q.weight_packed", "'m.q.weight'"});
-}
-
 TEST_F(Inspect, ReadsAnInterruptedOutputAsIncomplete) {
   write_shard(dir / "model-00002-of-00002.safetensors", layer());
   write_text(dir / "nvfp4.partial.json", "{}");

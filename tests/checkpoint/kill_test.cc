@@ -352,8 +352,7 @@ TEST_F(Kill, AFolderOfAnotherInputIsRefused) {
   expect_error<ValueError>([&] { quantize_checkpoint(resume(tuned, dir_ / "whole")); },
                            {"of another run", "--overwrite"});
   EXPECT_EQ(files_of(dir_ / "whole"), expected_);
-  auto options = quantize_options(tuned, dir_ / "a");
-  quantize_checkpoint(options);
+  quantize_checkpoint(quantize_options(tuned, dir_ / "a"));
   for (const std::string to : {"compressed-tensors", "bf16"}) {
     convert(dir_ / "whole", dir_ / to, to);
     auto again = convert_options(dir_ / "whole", dir_ / to, to);

@@ -101,8 +101,7 @@ TEST_F(Lost, InputScalesOfKeptFp8AreRenamed) {
 /// A fault is no reason to keep the whole checkpoint from its repair.
 TEST_F(Lost, RepairDequantizesWhatItsFormCannotHold) {
   write_mixed(dir.path(), fp8_blocks(kZ, 256, 128));
-  auto options = repair_options(dir / "mixed", dir / "out");
-  const RepairReport report = repair_checkpoint(options);
+  const RepairReport report = repair_checkpoint(repair_options(dir / "mixed", dir / "out"));
   EXPECT_TRUE(says(report.written.warnings, "1 quantized weights become BF16"));
   convert(dir / "mixed", dir / "bf16", "bf16");
   EXPECT_EQ(LoadedModel(dir / "out").at(kZ + ".weight").bytes,
@@ -120,8 +119,7 @@ TEST_F(Lost, RepairLeavesFp8AsItIs) {
   LoadedFolder model(dir / "mixed");
   model.at(kA + ".weight_scale").bytes[3] = std::byte{0x7F};
   model.write(dir / "bad");
-  auto options = repair_options(dir / "bad", dir / "out", dir / "source");
-  repair_checkpoint(options);
+  repair_checkpoint(repair_options(dir / "bad", dir / "out", dir / "source"));
   const LoadedModel out(dir / "out");
   EXPECT_EQ(out.at(kZ + ".weight").dtype, DType::f8_e4m3);
   EXPECT_EQ(out.at(kZ + ".weight").bytes, fp8.tensors[0].bytes);

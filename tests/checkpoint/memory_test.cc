@@ -73,8 +73,9 @@ TEST(Child, DISABLED_InspectAndSayThePeak) {
 
 /// In a child: holds a checkpoint against its source, and writes its peak to a file.
 TEST(Child, DISABLED_VerifyAndSayThePeak) {
-  auto options = verify_options(child_variable("CHILD_OUTPUT"), child_variable("CHILD_INPUT"));
-  EXPECT_FALSE(verify_checkpoint(options).broken());
+  EXPECT_FALSE(verify_checkpoint(
+                   verify_options(child_variable("CHILD_OUTPUT"), child_variable("CHILD_INPUT")))
+                   .broken());
   std::ofstream(child_variable("CHILD_PEAK")) << platform::peak_memory();
 }
 

@@ -87,8 +87,12 @@ TEST_F(ModelLinks, LinksBesideASingleFileAreRefused) {
   for (const std::string name : {"hf_quant_config.json", "config.json"}) {
     fs::remove(dir / "in" / name);
     fs::create_symlink(dir / "secret", dir / "in" / name);
-    auto options = quantize_options(dir / "in" / "model.safetensors", dir / "x" / "out");
-    expect_error<IoError>([&] { quantize_checkpoint(options); }, {name + ": a link to"});
+    expect_error<IoError>(
+        [&] {
+          quantize_checkpoint(
+              quantize_options(dir / "in" / "model.safetensors", dir / "x" / "out"));
+        },
+        {name + ": a link to"});
     EXPECT_FALSE(fs::exists(dir / "x"));
     fs::remove(dir / "in" / name);
     write_text(dir / "in" / "config.json", "{}");

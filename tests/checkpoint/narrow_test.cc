@@ -53,8 +53,7 @@ TEST(NarrowF32, RestOfAnFp32ModelBecomesBf16) {
           "model.layers.0.mlp.gate.bias"})
       EXPECT_EQ(b.at(name).bytes, a.at(name).bytes) << name;
     EXPECT_EQ(config_of(dir / "b")["torch_dtype"], "bfloat16");
-    auto verify = verify_options(dir / "b", dir / "a");
-    for (const Finding& f : verify_checkpoint(verify).findings)
+    for (const Finding& f : verify_checkpoint(verify_options(dir / "b", dir / "a")).findings)
       EXPECT_NE(f.severity, Severity::error) << f.text;
   }
 }

@@ -111,8 +111,7 @@ TEST_F(OwnFiles, OverwriteKnowsOlderFoldersByTheirMetadata) {
 }
 
 TEST_F(OwnFiles, OverwriteReplacesConversionsToo) {
-  auto convert = convert_options(out_, dir_ / "bf16", "bf16");
-  convert_checkpoint(convert);
+  convert_checkpoint(convert_options(out_, dir_ / "bf16", "bf16"));
   options_.output = dir_ / "bf16";
   write();
   EXPECT_EQ(files_of(dir_ / "bf16"), expected_);

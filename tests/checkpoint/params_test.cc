@@ -27,10 +27,7 @@ class Params : public testing::Test {
     return quantize_checkpoint(options);
   }
   Json read(const char* name) const { return Json::parse(read_text(out_ / name)); }
-  VerifyReport verified() const {
-    auto options = verify_options(out_);
-    return verify_checkpoint(options);
-  }
+  VerifyReport verified() const { return verify_checkpoint(verify_options(out_)); }
 
   const TempDir dir_;
   const fs::path in_ = dir_ / "in", out_ = dir_ / "out";

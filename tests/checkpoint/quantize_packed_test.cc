@@ -307,8 +307,7 @@ TEST_F(QuantizePacked, KvCacheScalesAreDeclaredWhereverTheyWere) {
   EXPECT_EQ(out.hf_quant["quantization"]["kv_cache_quant_algo"], "FP8");
   EXPECT_EQ(out.quantization()["kv_cache_scheme"]["num_bits"], 8);
   write_text(dir / "b" / "hf_quant_config.json", "{}");
-  auto options = quantize_options(dir / "b", dir / "d");
-  EXPECT_TRUE(warns(quantize_checkpoint(options), "not read"));
+  EXPECT_TRUE(warns(quantize_checkpoint(quantize_options(dir / "b", dir / "d")), "not read"));
 }
 
 TEST_F(QuantizePacked, InputScalesOfEightBitsAreRefused) {

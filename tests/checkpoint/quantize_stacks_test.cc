@@ -126,8 +126,7 @@ TEST_P(StackedExpertsOfAModel, StayStacksWhereModelOptExportsThem) {
   LoadedFolder broken(dir_ / "out");
   broken.at("l.mlp.experts.down_proj_weight_scale").bytes[5] |= std::byte{0x80};
   broken.write(dir_ / "broken");
-  auto repair = repair_options(dir_ / "broken", dir_ / "repaired", dir_ / "in");
-  repair_checkpoint(repair);
+  repair_checkpoint(repair_options(dir_ / "broken", dir_ / "repaired", dir_ / "in"));
   verify.path = dir_ / "repaired";
   EXPECT_FALSE(verify_checkpoint(verify).broken());
   EXPECT_EQ(LoadedModel(dir_ / "repaired").at("l.mlp.experts.down_proj").bytes,
@@ -156,8 +155,7 @@ TEST(StackedExpertsOfMxfp4, AreComparedWithStacksOfModelOpt) {
     EXPECT_TRUE(r.shape_mismatch.empty());
     EXPECT_LT(r.relative_error, 0.1);
   }
-  auto verify = verify_options(dir / "out", dir / "in");
-  EXPECT_FALSE(verify_checkpoint(verify).broken());
+  EXPECT_FALSE(verify_checkpoint(verify_options(dir / "out", dir / "in")).broken());
 }
 
 }  // namespace nvfp4::quantize_stacks_test

@@ -1,5 +1,6 @@
 #include "checkpoint/recipe/recipe.h"
 
+#include "checkpoint/case_table.h"
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/recipe/layer_kind.h"
 
@@ -175,26 +176,11 @@ TEST_F(Recipes, AnotherOneIsNoResumption) {
 }
 
 TEST_F(Recipes, ErrorsNameTheLine) {
-  const auto fails = [](const std::string& text, std::initializer_list<std::string_view> parts) {
-    expect_error<FormatError>([&] { parse_recipe(text, "f.yaml"); }, parts);
-  };
-  fails("", {"f.yaml:1: a recipe must be"});
-  fails("- a\n", {"f.yaml:1: a recipe must be"});
-  fails("about: x\n", {"f.yaml:1: has no rules"});
-  fails("rules: 1\n", {"f.yaml:1: rules: must be a list"});
-  fails("rule: []\n", {"f.yaml:1: rule: must be one of about, scheme, kv_cache, rules"});
-  fails("scheme: fp8\nrules: []\n", {"f.yaml:1: fp8: must be one of nvfp4, nvfp4a16"});
-  fails("rules:\n- match: a\n  action: int8\n",
-        {"f.yaml:3: int8: must be one of nvfp4, fp8, fp8_channel, fp8_block, mxfp8, keep"});
-  fails("rules:\n- kind: [mlp,\n   atention]\n  action: keep\n",
-        {"f.yaml:2: atention: must be one of attention, mlp, experts"});
-  fails("rules:\n- match: a\n", {"f.yaml:2: a rule without an action"});
-  fails("rules:\n- action: keep\n", {"f.yaml:2: a rule without match, kind or family"});
-  fails("rules:\n- match: 're:('\n  action: keep\n", {"f.yaml:2: ", "("});
-  fails("rules:\n- match: []\n  action: keep\n", {"f.yaml:2: an empty list"});
-  fails("rules:\n- match: {a: b}\n  action: keep\n", {"f.yaml:2: must be a word"});
-  fails("rules:\n- &a {match: b, action: keep}\n- *a\n", {"f.yaml:3: a rule must be"});
-  fails("rules:\n- match: \"\\e[1m\"\n  action: keep\n", {"f.yaml:2: must be printable"});
+  for (const table::Row& row : table::rows_of("recipes.txt")) {
+    const std::string text = std::regex_replace(row.name, std::regex(R"(\\n)"), "\n");
+    for (const std::string& part : table::Expected(row.column(0)).texts)
+      expect_error<FormatError>([&] { parse_recipe(text, "f.yaml"); }, {part});
+  }
   expect_error<ValueError>([] { checkpoint::read_recipe("mpl"); },
                            {"recipe = mpl, must be one of all, mlp, experts", "or a file"});
   expect_error<ValueError>([&] { checkpoint::read_recipe(dir_.path().string()); }, {"or a file"});
@@ -251,27 +237,6 @@ TEST(LayerKinds, CoverTheLayersOfTransformersArchitectures) {
                            "granitemoe", "qwen3_next", "kimi_linear", "cohere2", "olmoe"})
     EXPECT_FALSE(others.contains(name)) << name;
   EXPECT_EQ(kinds.size(), 5u);
-}
-
-TEST(LayerKinds, SayWhatALayerDoes) {
-  const auto kind = [](const std::string& name) {
-    safetensors::TensorInfo tensor;
-    tensor.name = name + ".weight";
-    tensor.dtype = safetensors::DType::bf16;
-    tensor.shape = {64, 64};
-    return checkpoint::layer_kind(tensor.name, checkpoint::classify(tensor));
-  };
-  EXPECT_EQ(kind("model.layers.0.self_attn.q_a_proj"), "attention");
-  EXPECT_EQ(kind("model.layers.0.self_attn.kv_b_proj"), "latent_attention");
-  EXPECT_EQ(kind("model.layers.0.linear_attn.out_proj"), "attention");
-  EXPECT_EQ(kind("model.layers.0.mlp.down_proj"), "mlp");
-  EXPECT_EQ(kind("layers.0.ffn.shared_experts.w1"), "shared_experts");
-  EXPECT_EQ(kind("layers.0.ffn.experts.7.w1"), "experts");
-  EXPECT_EQ(kind("model.layers.0.mlp.shared_expert_gate"), "router");
-  EXPECT_EQ(kind("encoder.block.0.layer.1.DenseReluDense.wo"), "mlp");
-  EXPECT_EQ(kind("model.visual.blocks.0.attn.qkv"), "vision");
-  EXPECT_EQ(kind("model.embed_tokens"), "embedding");
-  EXPECT_EQ(kind("lm_head"), "lm_head");
 }
 
 }  // namespace nvfp4::recipe_test

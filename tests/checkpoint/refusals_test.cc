@@ -11,6 +11,9 @@ std::vector<std::string> run(const std::string& who, const Model& model, bool fo
   const fs::path out = model.dir / (who == "gguf" ? "out.gguf" : "out");
   if (who == "compare")
     return (compare_checkpoints(model.path, model.path), std::vector<std::string>());
+  if (who == "inspect")
+    return (inspect_checkpoint({.path = model.path, .tensor = {}, .progress = {}}),
+            std::vector<std::string>());
   if (who == "open") return (Checkpoint{model.path}, std::vector<std::string>());
   if (who.starts_with("repair")) {
     auto options = repair_options(model.path, out);

@@ -189,8 +189,7 @@ TEST_P(Repair, QuantizesAgainWhatIsLost) {
     f.set_scalar(global("model.layers.0.mlp.down_proj"), std::nanf(""));
     f.at("model.layers.0.self_attn.o_proj.weight_scale").bytes[5] = std::byte{0x7F};
   });
-  auto options = repair_options(bad(), out());
-  expect_error<UnsupportedError>([&] { repair_checkpoint(options); },
+  expect_error<UnsupportedError>([&] { repair_checkpoint(repair_options(bad(), out())); },
                                  {"cannot be repaired", "--source"});
   EXPECT_FALSE(fs::exists(out()));
   repair_by_source();
@@ -234,8 +233,7 @@ TEST(Repair, AnUnreadableHfQuantConfigIsWrittenAnew) {
   quantize_checkpoint(quantize_options(dir / "source", dir / "bad"));
   const std::string good = read_text(dir / "bad" / "hf_quant_config.json");
   write_text(dir / "bad" / "hf_quant_config.json", "{");
-  auto options = repair_options(dir / "bad", dir / "out");
-  repair_checkpoint(options);
+  repair_checkpoint(repair_options(dir / "bad", dir / "out"));
   EXPECT_EQ(read_text(dir / "out" / "hf_quant_config.json"), good);
 }
 

@@ -2,6 +2,7 @@
 
 #include "checkpoint/case_table.h"
 #include "checkpoint/families/model_config.h"
+#include "checkpoint/recipe/layer_kind.h"
 #include "testing.h"
 
 namespace nvfp4::checkpoint::select_test {
@@ -23,6 +24,9 @@ TEST(Select, KindsOfTensors) {
     const Selection s = classify(tensor(row.name, table::shape_of(row.column(0))), row.column(3));
     EXPECT_EQ(s.quantize ? "quantized" : "excluded", row.column(1)) << row.name << ": " << s.reason;
     EXPECT_EQ(s.kind, row.column(2)) << row.name;
+    if (!row.column(4).empty()) {
+      EXPECT_EQ(layer_kind(row.name, s), row.column(4)) << row.name;
+    }
     EXPECT_EQ(s.reason.empty(), s.quantize) << row.name << ": " << s.reason;
   }
 }

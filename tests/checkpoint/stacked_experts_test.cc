@@ -8,8 +8,7 @@ namespace nvfp4::stacked_experts_test {
 using safetensors::DType;
 
 RepairReport repair(const fs::path& input, const fs::path& output) {
-  auto options = repair_options(input, output);
-  return repair_checkpoint(options);
+  return repair_checkpoint(repair_options(input, output));
 }
 
 class StackedNvfp4 : public testing::TestWithParam<StackForm> {
@@ -135,8 +134,8 @@ TEST_P(StackedNvfp4, IsVerifiedAndRepaired) {
   EXPECT_EQ(found([&](auto& m) { m.set_scalar(stack + "_weight_scale_2", 1); }),
             Codes{"global-scale-sense"});
   EXPECT_EQ(found([&](auto& m) { scale(m) |= std::byte{0x80}; }), Codes{"scale-negative"});
-  auto options = repair_options(dir_ / "bad", dir_ / "good");
-  for (const RepairChange& change : repair_checkpoint(options).changes)
+  for (const RepairChange& change :
+       repair_checkpoint(repair_options(dir_ / "bad", dir_ / "good")).changes)
     EXPECT_EQ(change.loss.value_or(0), 0) << change.text;
   EXPECT_EQ(findings_of(dir_ / "good"), "");
   convert(single(), dir_ / "b", "modelopt");

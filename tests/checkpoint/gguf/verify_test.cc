@@ -270,8 +270,9 @@ TEST(GgufInspect, ShowsTheFileAsItIs) {
 TEST(GgufRepair, IsRefused) {
   const TempDir dir;
   write_healthy(dir);
-  auto options = repair_options(dir / "m.gguf", dir / "out");
-  expect_error<UnsupportedError>([&] { repair_checkpoint(options); }, {"m.gguf", "not repaired"});
+  expect_error<UnsupportedError>(
+      [&] { repair_checkpoint(repair_options(dir / "m.gguf", dir / "out")); },
+      {"m.gguf", "not repaired"});
 }
 
 }  // namespace nvfp4::gguf::gguf_verify_test
