@@ -23,5 +23,7 @@ std::string version_text(bool verbose);
 /// The exit status of `verify` for a broken checkpoint, of `compare` for an incomplete one and of
 /// `selftest` for a wrong result. It is thrown as CLI::RuntimeError.
 inline constexpr int kBroken = 3;
+/// Exit status of `verify --for` if nobody knows whether the loader reads the checkpoint.
+inline constexpr int kUnknown = 4;
 
 }  // namespace nvfp4::cli

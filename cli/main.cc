@@ -54,7 +54,8 @@ std::string code_table() {
       "# Errors\n\nEvery error has a code that stays the same when its text changes. It is at the "
       "end "
       "of the message,\nin `error.code` with `--json`, and in `error.code` in Python. `nvfp4 help "
-      "NV0102` explains one;\n`nvfp4 help errors` writes this page. [verify.md](verify.md) lists "
+      "NV0102` explains one;\n`nvfp4 help errors` writes this page. [findings.md](findings.md) "
+      "lists "
       "the "
       "findings of `nvfp4 verify`.\n\n| code | type | meaning | fix |\n|---|---|---|---|\n";
   for (const ErrorInfo& c : error_codes())

@@ -1,8 +1,9 @@
 #include "nvfp4/checkpoint/verify.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <memory>
 
@@ -49,22 +50,26 @@ std::string group_text(const FindingGroup& group, std::size_t top, const Style& 
   return out + wrapped("loader", f.effect, style) + wrapped("fix", f.fix, style);
 }
 
-/// Returns one row for each loader. It is "" if a single loader was requested, which the lines
-/// above cover.
+std::string paint_verdict(Verdict verdict, const Style& style) {
+  const std::string_view name = verdict_name(verdict);
+  return is_bad(verdict)               ? style.red(name)
+         : verdict == Verdict::unknown ? style.yellow(name)
+                                       : style.green(name);
+}
+
+/// Returns one row for each loader.
 std::string loader_table(const VerifyReport& report, const Style& style) {
-  if (!report.loader.empty() || report.loaders.empty()) return {};
-  constexpr std::size_t kName = 14, kIndent = 25;
-  std::string out = '\n' + style.dim("loader        verdict") + '\n';
+  if (report.loaders.empty()) return {};
+  constexpr std::size_t kName = 20, kIndent = 30;
+  std::string out = '\n' + style.dim("loader              verdict") + '\n';
   for (const LoaderVerdict& v : report.loaders) {
     const std::string verdict(verdict_name(v.verdict));
     out += v.loader + std::string(kName - std::min(kName, v.loader.size()), ' ');
-    if (v.verdict == Verdict::reads) {
-      out += style.green(verdict) + '\n';
-      continue;
-    }
-    std::string why = v.code + ": " + v.text;
+    std::string why = v.code.empty() ? v.text : v.code + ": " + v.text;
     if (v.findings > 1) why += fmt::format(" (and {} more)", v.findings - 1);
-    out += style.red(verdict) + std::string(kIndent - kName - verdict.size(), ' ');
+    if (v.verdict == Verdict::reads && !v.version.empty())
+      why = fmt::format("{}: {}", v.version, why);
+    out += paint_verdict(v.verdict, style) + std::string(kIndent - kName - verdict.size(), ' ');
     bool first = true;
     for (const std::string& line : wrap_words(clean(why), 80 - kIndent)) {
       out += (first ? "" : std::string(kIndent, ' ')) + line + '\n';
@@ -86,6 +91,9 @@ std::string text(const VerifyReport& report, const VerifyArguments& arguments) {
   std::string out = style.bold(clean(report.path)) + '\n';
   for (const FindingGroup& group : groups) out += '\n' + group_text(group, arguments.top, style);
   out += loader_table(report, style);
+  if (!report.tensor_parallel.empty() && report.quantized > 0)
+    out += fmt::format("\nGPUs that can share every layer: {}\n",
+                       fmt::join(report.tensor_parallel, ", "));
   const auto counted = [&](Severity severity) {
     const std::int64_t n = report.count(severity);
     return fmt::format("{} {}{}", n, severity_name(severity), n == 1 ? "" : "s");
@@ -98,12 +106,20 @@ std::string text(const VerifyReport& report, const VerifyArguments& arguments) {
                      report.quantized, clean(form), human_bytes(report.bytes),
                      report.loader.empty() ? "" : ", judged for " + report.loader);
   out += fmt::format("{}: {}, {}, {}\n",
-                     report.broken() ? style.red("broken") : style.green("not broken"),
+                     report.broken()       ? style.red("broken")
+                     : report.is_unknown() ? style.yellow("unknown")
+                                           : style.green("not broken"),
                      counted(Severity::error), counted(Severity::warning), counted(Severity::note));
   return out;
 }
 
 void run(VerifyArguments& arguments) {
+  // python/nvfp4/_cli.py sets the first variable to learn the question, and the second to answer
+  // it.
+  if (std::getenv("NVFP4_PRINT_QUESTION") != nullptr)
+    return print(fmt::format("{} {}\n{}", arguments.loader, fmt::join(arguments.asked, " "),
+                             arguments.path.string()));
+  if (const char* answers = std::getenv("NVFP4_LOADER_ANSWERS")) arguments.answers = answers;
   const SharedWork work = work_of(arguments);
   const Shared<VerifyReport> shared = [&] {
     ProgressBar progress("verify", arguments.quiet);
@@ -114,6 +130,7 @@ void run(VerifyArguments& arguments) {
   const VerifyReport& report = *shared.report;
   print(arguments.json ? to_json(report) + "\n" : text(report, arguments));
   if (report.broken()) throw CLI::RuntimeError(kBroken);
+  if (report.is_unknown()) throw CLI::RuntimeError(kUnknown);
 }
 
 }  // namespace

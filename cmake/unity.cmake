@@ -15,7 +15,7 @@ set(NVFP4_UNITS
   plan cold "src/checkpoint/(choose|plan|recipe|run|write)/"
   source cold
   "src/checkpoint/((gguf|hub|source)/|formats/(declared|excludes|find_tensors|lost_scales|registry|renamed|unread_forms))"
-  io cold "src/checkpoint/(base|families|io|match|safetensors)/"
+  io cold "src/checkpoint/(base|engines|families|io|match|safetensors)/"
   operations hot "src/(ops|quantizers)/"
   layers hot "src/(core/|layers/(input|linear_layer|moe_layer|weights))"
   compare hot "src/checkpoint/compare/"

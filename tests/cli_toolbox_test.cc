@@ -43,13 +43,20 @@ TEST_F(Cli, VerifySaysWhatEachLoaderMakesOfIt) {
   ASSERT_EQ(run({"quantize", "m", "out", "-q"}).status, 0);
   const Result all = run({"verify", "out", "-q"});
   EXPECT_EQ(all.status, 0) << all.out;
-  for (const char* row : {"\nvllm          reads\n", "\ntransformers  refuses    loader-format: "})
+  for (const char* row :
+       {"\nvllm                reads     vLLM ", "\nsglang              unknown   ",
+        "\ntransformers        refuses   loader-format: "})
     EXPECT_TRUE(has(all.out, row)) << all.out;
   EXPECT_LE(longest_line(all.out), 80u);
   const Result one = run({"verify", "out", "-q", "--for", "transformers"});
   EXPECT_EQ(one.status, 3) << "it refuses";
   EXPECT_TRUE(has(one.out, "error loader-format")) << one.out;
+  EXPECT_EQ(run({"verify", "out", "-q", "--tensor-parallel", "7"}).status, 3);
+  expect_one_line_error(run({"verify", "out", "--tensor-parallel", "0"}), 2, {"--tensor-parallel"});
   EXPECT_EQ(run({"verify", "out", "-q", "--for", "vllm"}).status, 0);
+  const Result unknown = run({"verify", "out", "-q", "--for", "sglang"});
+  EXPECT_EQ(unknown.status, 4);
+  EXPECT_TRUE(has(unknown.out, "\nunknown: 0 errors")) << unknown.out;
 }
 
 TEST_F(Cli, WhatHoldsNothingIsNoSuccess) {

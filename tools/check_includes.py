@@ -28,6 +28,7 @@ LAYERS = [
     "src/checkpoint/safetensors",
     "src/checkpoint/hub",
     "src/checkpoint/families",
+    "src/checkpoint/engines",
     "src/checkpoint/gguf",
     "src/checkpoint/formats",
     "src/checkpoint/source",

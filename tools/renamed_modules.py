@@ -2,7 +2,7 @@
 """Lists where transformers gives linear layers other names than the checkpoint has, for
 src/checkpoint/verify/transformers_names.h. Each line of kRenamedModules is a set of model types and
 their rules, "old>new": the longest old beginning of a name that fits, "#" for any number, is
-replaced. kUnlikeLinear lists modules with a matrix of that name that are no torch.nn.Linear.
+replaced.
 
 The names come from the models themselves, built on the meta device as tools/architectures.py does.
 
@@ -38,10 +38,6 @@ struct RenamedModules {{
 // clang-format off
 inline constexpr RenamedModules kRenamedModules[] = {{
 {}}};
-
-/// Ends of the names of matrices that are not in a torch.nn.Linear.
-inline constexpr RenamedModules kUnlikeLinear[] = {{
-{}}};
 // clang-format on
 
 }}  // namespace nvfp4::checkpoint
@@ -54,12 +50,11 @@ def template(name):
 
 
 def pairs_of(model):
-    """{name in a checkpoint: name in the model} of linear layers, both without numbers; the ends of
-    other matrices' names."""
+    """{name in a checkpoint: name in the model} of linear layers, both without numbers."""
     modules = dict(model.named_modules())
     state = model.state_dict()
     by_id = {id(v): k for k, v in state.items()}
-    linear, other = {}, set()
+    linear = {}
     saved = list(revert_weight_conversion(model, dict(state)).items())
     # Once more with the prefixes that older versions put before the names of towers.
     model._weight_conversions = get_model_conversion_mapping(model, add_legacy=False)
@@ -69,13 +64,10 @@ def pairs_of(model):
         # One that is stored as "x_proj" may be the weight of a linear layer of that name.
         if source is None or not name.endswith((".weight", "proj")) or tensor.dim() != 2:
             continue
-        owner = modules[source.rpartition(".")[0]]
-        old, new = (template(n.removesuffix(".weight")) for n in (name, source))
-        if isinstance(owner, torch.nn.Linear) and source.endswith(".weight"):
+        if isinstance(modules[source.rpartition(".")[0]], torch.nn.Linear) and source.endswith(".weight"):
+            old, new = (template(n.removesuffix(".weight")) for n in (name, source))
             linear[old] = new
-        elif not isinstance(owner, torch.nn.Embedding):
-            other.add(".".join(old.split(".")[-2:]))
-    return linear, other - {".".join(old.split(".")[-2:]) for old in linear}
+    return linear
 
 
 def rename(name, rules):
@@ -126,7 +118,7 @@ def main():
     report = open(options.report, "w", encoding="utf-8") if options.report else sys.stderr
     classes = architectures.model_classes()
     dual_towers = modeling_auto.MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES.values()
-    renamed, unlike = {}, {}
+    renamed = {}
     for model_type in options.only or sorted(CONFIG_MAPPING.keys()):
         names = [n for n in classes.get(model_type, []) if hasattr(transformers, n)]
         names.sort(key=lambda n: next((i for i, p in enumerate(PREFERRED) if n.endswith(p)),
@@ -137,7 +129,7 @@ def main():
                     **copy.deepcopy(architectures.SETTINGS.get(model_type, {})))
                 model = architectures.build(getattr(transformers, name),
                                             architectures.shrink(config))
-                linear, other = pairs_of(model)
+                linear = pairs_of(model)
                 rules = rules_of(linear)
             except Exception as error:  # noqa: BLE001: the report names it
                 print(model_type, name, type(error).__name__, str(error)[:200], file=report,
@@ -145,12 +137,10 @@ def main():
                 continue
             if rules:
                 renamed[model_type] = " ".join(f"{o}>{n}" for o, n in sorted(rules.items()))
-            if other:
-                unlike[model_type] = " ".join(sorted(other))
             print(model_type, name, len(linear), renamed.get(model_type, ""), file=report, flush=True)
             break
     with open(options.out, "w", encoding="utf-8") as out:
-        out.write(HEADER.format(transformers.__version__, table(renamed), table(unlike)))
+        out.write(HEADER.format(transformers.__version__, table(renamed)))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import numbers
 import os
 import reprlib
 
-from . import _core
+from . import _ask, _core
 from ._errors import InvalidValueError, IoError
 from ._hub import can_download, download_model
 from ._signatures import commands, documentation, signature
@@ -103,12 +103,15 @@ def _run(command, given):
     for name, option in options.items():
         if option["model"] and words.get(name):
             words[name] = [_find_model(words[name][0], not given.get("dry_run"))]
+    answers = ""
+    if command["name"] == "verify":
+        answers = _ask.answers(words["path"][0], [*(words["loader"] or ()), *(words["loaders"] or ())])
     words = {name: [os.fsencode(word) for word in all_of] for name, all_of in words.items() if all_of is not None}
     bar = None
     if progress is True:
         bar, progress = _bar(command["name"])
     try:
-        return json.loads(_core.run_command(command["name"], words, progress or None))
+        return json.loads(_core.run_command(command["name"], words, progress or None, answers))
     finally:
         if bar is not None:
             bar.close()
@@ -164,10 +167,11 @@ InvalidValueError, and UnsupportedError for faults that need the source or canno
 """)
 
 verify = _function(_COMMANDS["verify"], """
-docs/verify.md lists the kinds of findings. Returns the report of `nvfp4 verify --json`, as a dict:
-`broken`, `findings`, and in `loaders` the verdict of each loader ('reads', 'refuses', 'misreads')
-and its reason. With ranks only the last rank has the report; the others return `missing_ranks`, the
-ranks that have not finished.
+docs/findings.md lists the kinds of findings. Returns the report of `nvfp4 verify --json`, as a
+dict: `broken`, `findings`, and in `loaders` the verdict of each loader ('reads', 'refuses',
+'misreads', 'unknown') and its reason. A loader that was asked also has `tensors`: names, by what
+happens to them. With ranks only the last rank has the report; the others return `missing_ranks`,
+the ranks that have not finished.
 """)
 
 inspect = _function(_COMMANDS["inspect"], "Returns the report of `nvfp4 inspect --json`, as a dict.")

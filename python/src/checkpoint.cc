@@ -108,8 +108,8 @@ Shared<CompareReport> compare(const CompareArguments& o) {
 }
 
 /// Returns the report of a command as JSON. The words are bytes, because paths need not be UTF-8.
-std::string run_command(const std::string& name, const nb::dict& words,
-                        const nb::object& progress) {
+std::string run_command(const std::string& name, const nb::dict& words, const nb::object& progress,
+                        const std::string& answers) {
   const Command& about = command(name);
   Words given;
   for (const auto& [keyword, list] : words)
@@ -120,7 +120,11 @@ std::string run_command(const std::string& name, const nb::dict& words,
   if (name == "quantize") return run<QuantizeArguments>(about, given, progress, quantize);
   if (name == "convert") return run<ConvertArguments>(about, given, progress, convert_checkpoint);
   if (name == "repair") return run<RepairArguments>(about, given, progress, repair_checkpoint);
-  if (name == "verify") return run<VerifyArguments>(about, given, progress, verify);
+  if (name == "verify")
+    return run<VerifyArguments>(about, given, progress, [&](VerifyArguments& arguments) {
+      arguments.answers = answers;
+      return verify(arguments);
+    });
   if (name == "inspect") return run<InspectArguments>(about, given, progress, inspect_checkpoint);
   if (name == "compare") return run<CompareArguments>(about, given, progress, compare);
   if (name == "sample") return run<SampleArguments>(about, given, progress, sample_checkpoint);
@@ -193,7 +197,7 @@ void bind_checkpoint(nb::module_& m) {
       },
       "reads"_a, "writes"_a);
   m.def("commands", &commands_json);
-  m.def("run_command", &run_command, "name"_a, "words"_a, "progress"_a.none());
+  m.def("run_command", &run_command, "name"_a, "words"_a, "progress"_a.none(), "answers"_a);
   m.def(
       "rank_from_text",
       [](std::optional<int> rank, const std::string& ranks) {

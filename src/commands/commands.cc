@@ -69,9 +69,9 @@ Examples:
 )";
 
 constexpr const char* kVerifyNotes = R"(
-docs/verify.md explains every code. Exit status: 0 there is no fault (there may
-be warnings); 3 the files have faults, nothing is quantized, or no known loader
-of this format reads them; with --for: that loader refuses or misreads them.
+docs/findings.md explains every code. Exit status: 0 there is no fault (there may
+be warnings); 3 the files have faults, or nothing is quantized. With --for: 0
+the loader reads them; 3 it refuses or misreads them; 4 unknown.
 
 Examples:
   nvfp4 verify Llama-3.1-8B-NVFP4
@@ -167,7 +167,8 @@ Example, with a small synthetic model:
 
 Exit status: 0 done; 1 an input or output failed; 2 wrong usage; 3 verify found
 a fault, the output of repair still has one, compare had an incomplete
-checkpoint or no common tensor, or selftest found a wrong result.
+checkpoint or no common tensor, or selftest found a wrong result; 4 verify --for
+does not know whether the loader reads the checkpoint.
 )";
 
 /// Calls `make`. Its errors are those of --ranks.

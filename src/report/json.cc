@@ -170,7 +170,9 @@ std::string to_json(const VerifyReport& report) {
     loaders[v.loader] = {{"verdict", verdict_name(v.verdict)},
                          {"code", v.code},
                          {"text", v.text},
-                         {"findings", v.findings}};
+                         {"version", v.version},
+                         {"findings", v.findings},
+                         {"tensors", v.tensors}};
   return dump_pretty({{"path", report.path},
                       {"format", report.format},
                       {"scheme", report.scheme},
@@ -183,6 +185,7 @@ std::string to_json(const VerifyReport& report) {
                       {"warnings", report.count(Severity::warning)},
                       {"notes", report.count(Severity::note)},
                       {"loaders", std::move(loaders)},
+                      {"tensor_parallel", report.tensor_parallel},
                       {"findings", std::move(findings)}});
 }
 

@@ -8,7 +8,7 @@ TEST(Fuse, SiblingsThatLoadersMergeShareAKey) {
   const FuseRules rules({});
   const std::vector<std::vector<std::string>> sets = {
       {"q_proj", "k_proj", "v_proj"},
-      {"gate_proj", "up_proj"},
+      {"gate_proj", "up_proj", "linear_gate"},
       {"w1", "w3"},
       {"q_a_proj", "kv_a_proj_with_mqa"},
       {"wq_a", "wkv_a_with_mqa"},

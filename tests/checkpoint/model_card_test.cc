@@ -31,8 +31,10 @@ TEST_F(ModelCard, HasCommandCostAndUsage) {
   for (const char* part : {"# LlamaForCausalLM in NVFP4", "nvfp4 quantize path/to/model ",
                            "--method mse", "--ignore 're:.*o_proj'", R"(--ignore 'it'\''s')",
                            "| q_proj | 2 | ", "| all | 12 | ", "| lm_head | 1 | ", "vllm serve",
-                           "sglang", "trtllm-serve", "nvfp4.transformers", "## Licence"})
+                           "Tested with vLLM 0.32.0", "nvfp4.transformers", "## Licence"})
     EXPECT_TRUE(has(card, part)) << part << "\n" << card;
+  for (const char* untested : {"sglang", "trtllm-serve"})
+    EXPECT_FALSE(has(card, untested)) << untested;
   EXPECT_FALSE(has(card, dir.path().string())) << "a path of this machine";
 }
 

@@ -1,7 +1,7 @@
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/faults.h"
 
-/// Tests of the verdicts of loaders: reads, refuses or misreads.
+/// The verdicts of each loader: reads, refuses, misreads or unknown.
 namespace nvfp4::verify_loaders_test {
 
 using namespace faults;
@@ -41,17 +41,18 @@ TEST_F(VerifyLoaders, OnlyTheRequestedLoaderDecides) {
   quantize("modelopt");
   const VerifyReport all = report();
   EXPECT_EQ(verdicts_of(all), (Verdicts{{"vllm", reads},
-                                        {"sglang", reads},
-                                        {"tensorrt-llm", reads},
+                                        {"sglang", unknown},
+                                        {"tensorrt-llm", unknown},
                                         {"transformers", refuses},
-                                        {"llama.cpp", reads}}));
+                                        {"transformers+nvfp4", unknown},
+                                        {"llama.cpp", unknown}}));
   EXPECT_FALSE(all.broken());
   EXPECT_TRUE(all.findings.empty()) << text_of(all);
   for (const std::string_view loader : known_loaders()) {
     const VerifyReport one = report(std::string(loader));
     ASSERT_EQ(one.loaders.size(), 1u);
     EXPECT_EQ(one.broken(), loader == "transformers") << loader;
-    EXPECT_EQ(one.loaders[0].verdict == reads, !one.broken()) << loader;
+    EXPECT_EQ(one.is_unknown(), verdicts_of(all).at(std::string(loader)) == unknown) << loader;
   }
   const auto json = nlohmann::json::parse(to_json(all)).at("loaders");
   EXPECT_EQ(json.at("vllm").at("verdict"), "reads");
@@ -67,7 +68,8 @@ TEST_F(VerifyLoaders, FaultIsJudgedByEachLoader) {
                                              {"sglang", misreads},
                                              {"tensorrt-llm", refuses},
                                              {"transformers", refuses},
-                                             {"llama.cpp", reads}}));
+                                             {"transformers+nvfp4", unknown},
+                                             {"llama.cpp", unknown}}));
   EXPECT_FALSE(broken_for("llama.cpp")) << "it fuses nothing";
   quantize("modelopt", Scheme::nvfp4);
   plants().at("fused-input-scales")(bed_);
@@ -83,195 +85,74 @@ TEST_F(VerifyLoaders, FormatWithoutLoaderIsNotBroken) {
     EXPECT_TRUE(broken_for(std::string(loader))) << loader;
 }
 
-TEST_F(VerifyLoaders, UnreadableByAllLoadersIsBroken) {
-  VerifyReport report;
-  report.loaders = {{"vllm", refuses, "loader-format", "", 1},
-                    {"transformers", misreads, "experts-lose-global-scale", "", 1}};
-  EXPECT_TRUE(report.broken());
-  report.loaders[1] = {"transformers", reads, "", "", 0};
-  EXPECT_FALSE(report.broken());
-  report.loaders.pop_back();
-  EXPECT_FALSE(report.broken()) << "a format of none of them";
-}
+struct Known {
+  const char *type, *architecture;
+  std::map<std::string, Verdict> verdicts;  ///< of loaders that do not say unknown
+};
 
-/// Found by loading tiny models of these types with transformers 5.23 and compressed-tensors 0.20.
-TEST_F(VerifyLoaders, TransformersInitializesSomeLayersByTheirWeight) {
-  struct Case {
-    const char* type;
-    const char* module;
-    bool refused;
+TEST_F(VerifyLoaders, UnknownModelsAreReadByNobody) {
+  const Known models[] = {
+      {"llama", "LlamaForCausalLM", {{"vllm", reads}}},
+      {"llama", "FooForBar", {}},
+      {"foo", "LlamaForCausalLM", {{"llama.cpp", refuses}}},
+      {"vit", "ViTForImageClassification", {{"llama.cpp", refuses}}},
+      {"whisper", "WhisperForConditionalGeneration", {{"llama.cpp", refuses}}},
+      {"", "", {{"llama.cpp", refuses}}},
+      {"lla ma", " LlamaForCausalLM ", {{"llama.cpp", refuses}}},
   };
-  const Case cases[] = {
-      {"t5", "encoder.block.0.layer.0.SelfAttention.q", true},
-      {"t5", "decoder.block.0.layer.2.DenseReluDense.wi_1", true},
-      {"falcon", "transformer.h.0.self_attention.query_key_value", true},
-      {"mamba2", "backbone.layers.0.mixer.out_proj", true},
-      {"mamba2", "backbone.layers.0.mixer.in_proj", false},
-      {"modernbert", "model.layers.0.attn.Wqkv", true},
-      {"ijepa", "ijepa.encoder.layer.0.attention.attention.query", true},  // q_proj in transformers
-      {"eomt", "layers.0.attention.q_proj", true},
-      {"llama", "model.layers.0.self_attn.q_proj", false},
-  };
-  for (const Case& c : cases) {
-    bed_.only(c.module, {64, 64}, {}, "compressed-tensors");
-    bed_.edit([&](LoadedFolder& f) { f.config["model_type"] = c.type; });
-    EXPECT_EQ(codes_of(report("transformers")).contains("init-needs-weight"), c.refused)
-        << c.type << ' ' << c.module;
-    EXPECT_EQ(broken_for("transformers"), c.refused) << c.type << ' ' << c.module;
-    EXPECT_FALSE(broken_for("vllm"));
-    EXPECT_FALSE(report().broken());
-  }
-}
-
-TEST_F(VerifyLoaders, SoDoesAModelWithinAnother) {
-  const auto refused = [&](const char* module, const nlohmann::json& parts) {
-    bed_.only(module, {64, 64}, {}, "compressed-tensors");
-    bed_.edit([&](LoadedFolder& f) { f.config.update(parts); });
-    return codes_of(report("transformers")).contains("init-needs-weight");
-  };
-  const nlohmann::json nested = {{"model_type", "colmodernvbert"},
-                                 {"vlm_config",
-                                  {{"model_type", "modernvbert"},
-                                   {"text_config", {{"model_type", "modernbert"}}},
-                                   {"vision_config", {{"model_type", "siglip_vision_model"}}}}}};
-  EXPECT_TRUE(refused("vlm.model.text_model.layers.0.attn.Wqkv", nested));
-  EXPECT_TRUE(refused("vlm.model.vision_model.encoder.layers.0.self_attn.q_proj", nested));
-  EXPECT_FALSE(refused("vlm.model.text_model.layers.0.self_attn.q_proj", nested)) << "of the tower";
-  for (const char* key : {"vit_config", "encoder", "image_config", "audio_config", "speech_config"})
-    EXPECT_FALSE(refused("model.layers.0.self_attn.k_proj",
-                         {{"model_type", "bagel"},
-                          {"text_config", {{"model_type", "qwen2"}}},
-                          {"vlm_config", nlohmann::json::object()},
-                          {key, {{"model_type", "siglip_vision_model"}}}}))
-        << key;
-}
-
-/// A tower has a type of its own, and names that the language model beside it has, too.
-TEST_F(VerifyLoaders, TheInitializationOfATowerIsItsOwn) {
-  for (const std::string tower : {"vision_tower", "language_model"}) {
-    bed_.only(tower + ".encoder.layers.0.self_attn.q_proj", {64, 64}, {}, "compressed-tensors");
-    bed_.edit([](LoadedFolder& f) {
-      f.config["model_type"] = "gemma3";
-      f.config["vision_config"] = {{"model_type", "siglip_vision_model"}};
+  for (const Known& model : models) {
+    SCOPED_TRACE(std::string(model.type) + ' ' + model.architecture);
+    quantize("compressed-tensors");
+    bed_.edit([&](LoadedFolder& f) {
+      f.config["model_type"] = model.type;
+      f.config["architectures"] = {model.architecture};
     });
-    EXPECT_EQ(broken_for("transformers"), tower == "vision_tower") << text_of(report());
-  }
-}
-
-TEST_F(VerifyLoaders, SoIsThatOfATowerForSound) {
-  for (const std::string module : {"audio_tower.layers.0.query", "vision_tower.layers.0.query"}) {
-    bed_.only(module, {64, 64}, {}, "compressed-tensors");
-    bed_.edit([](LoadedFolder& f) {
-      f.config["model_type"] = "qwen2_audio";
-      f.config["audio_config"] = {{"model_type", "clap_audio_model"}};
-      f.config["vision_config"] = {{"model_type", "llama4_vision_model"}};
-    });
-    EXPECT_EQ(broken_for("transformers"), module.starts_with("audio")) << text_of(report());
-  }
-}
-
-TEST_F(VerifyLoaders, SplitWeightsLoseTheirScaleInTransformers) {
-  struct Case {
-    const char* type;
-    const char* last;
-    Verdict verdict;
-  };
-  const Case cases[] = {
-      {"hrm_text", "gqkv_proj", misreads}, {"molmo2", "att_proj", refuses},
-      {"molmo2", "ff_proj", refuses},      {"molmo2_text", "att_proj", refuses},
-      {"molmo2_text", "ff_proj", refuses}, {"inkling_mm_model", "w13_dn", refuses},
-      {"molmo2_text", "ff_out", reads},    {"inkling_mm_model", "ff_proj", reads},
-      {"llama", "att_proj", reads},
-  };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(std::string(c.type) + " " + c.last);
-    bed_.only(std::string("layers.0.mlp.") + c.last, {192, 64}, {}, "compressed-tensors");
-    bed_.edit([&](LoadedFolder& f) { f.config["model_type"] = c.type; });
-    const VerifyReport one = report("transformers");
-    EXPECT_EQ(verdicts_of(one).at("transformers"), c.verdict) << text_of(one);
-    EXPECT_EQ(one.loaders[0].code, c.verdict == reads ? "" : "split-loses-global-scale");
-    EXPECT_EQ(text_of(one).find("and stops at its weight_global_scale") != std::string::npos,
-              c.verdict == refuses)
-        << text_of(one);
-  }
-}
-
-TEST_F(VerifyLoaders, ExpertsOfLlama4BecomeLayersInTransformers) {
-  for (const std::string type : {"qwen3_moe", "llama4_text", "llama4"}) {
-    bed_.experts();
-    bed_.edit([&](LoadedFolder& f) { f.config["model_type"] = type; });
-    const VerifyReport one = report("transformers");
-    EXPECT_EQ(one.broken(), type == "qwen3_moe") << text_of(one);
-    EXPECT_EQ(one.loaders.at(0).verdict, type == "qwen3_moe" ? misreads : reads);
-  }
-}
-
-/// Loaded with transformers 5.23: tests/python/test_loader_verdicts.py.
-TEST_F(VerifyLoaders, ExcludedWeightsAreLostWhenMergedOrSplit) {
-  struct Case {
-    const char* type;
-    const char* tensor;
-    std::vector<std::int64_t> shape;
-    Verdict verdict;
-  };
-  const std::string layer = "model.layers.0.";
-  const Case cases[] = {
-      {"qwen3_moe", "mlp.experts.0.up_proj.weight", {64, 64}, refuses},
-      {"mixtral", "mlp.experts.1.w2.weight", {64, 64}, refuses},
-      {"phi_of_someone", "mlp.experts.0.up_proj.weight", {64, 64}, reads},
-      {"qwen3_moe", "mlp.experts.up_proj", {2, 64, 64}, reads},
-      {"qwen3_moe", "mlp.shared_expert.up_proj.weight", {64, 64}, reads},
-      {"qwen3_moe", "mlp.gate.weight", {64, 64}, reads},
-      {"llama4_text", "feed_forward.experts.gate_up_proj", {2, 64, 64}, misreads},
-      {"llama4_text", "feed_forward.experts.0.up_proj.weight", {64, 64}, reads},
-      {"olmo_hybrid", "linear_attn.k_conv1d.weight", {64, 1, 4}, refuses},
-      {"llama", "linear_attn.k_conv1d.weight", {64, 1, 4}, reads},
-      {"qianfan_ocr", "attn.qkv.weight", {192, 64}, misreads},
-      {"llama", "attn.qkv.weight", {192, 64}, reads},
-  };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(std::string(c.type) + ' ' + c.tensor);
-    bed_.only(layer + "self_attn.o_proj", {64, 64}, {}, "compressed-tensors");
-    for (const char* begin : {"model.layers.0.", "model.layers.1.", "mtp.layers.0."}) {
-      bed_.edit([&](LoadedFolder& f) {
-        const TestTensor kept = random_tensor(begin + std::string(c.tensor), c.shape);
-        f.config["model_type"] = c.type;
-        f.config["num_hidden_layers"] = 1;
-        f.quantization()["ignore"] = {"re:.*(experts|expert|gate|conv1d|qkv).*"};
-        auto& shard = f.shard_of(layer + "self_attn.o_proj.weight_packed");
-        std::erase_if(shard, [](const TestTensor& t) {
-          return t.spec.name.find("self_attn.o_proj") == std::string::npos;
-        });
-        shard.push_back(kept);
-      });
-      const VerifyReport one = report("transformers");
-      const bool built = std::string(begin) == "model.layers.0.";
-      EXPECT_EQ(codes_of(one).contains("kept-weight-lost"), built && c.verdict != reads) << begin;
-      if (built && c.verdict != reads) {
-        EXPECT_EQ(one.loaders.at(0).verdict, c.verdict);
-      }
+    const VerifyReport all = report();
+    EXPECT_FALSE(all.broken()) << text_of(all);
+    for (const LoaderVerdict& v : all.loaders) {
+      if (v.loader == "tensorrt-llm") continue;  // it does not read the format
+      const auto it = model.verdicts.find(v.loader);
+      EXPECT_EQ(v.verdict, it == model.verdicts.end() ? unknown : it->second) << v.loader;
+      EXPECT_FALSE(v.text.empty());
     }
   }
 }
 
-TEST_F(VerifyLoaders, VocabularyTablesAreNoLinearLayers) {
-  struct Case {
-    const char* module;
-    bool tied;
-    Verdict verdict;
-  };
-  const Case cases[] = {{"lm_head", true, refuses},
-                        {"lm_head", false, reads},
-                        {"cls.predictions.decoder", true, refuses},
-                        {"model.shared", false, misreads},
-                        {"model.layers.0.mlp.up_proj", true, reads}};
-  for (const Case& c : cases) {
-    bed_.only(c.module, {96, 64}, {}, "compressed-tensors");
+TEST_F(VerifyLoaders, UnknownVerdictIsNoFault) {
+  quantize("modelopt");
+  const VerifyReport one = report("tensorrt-llm");
+  EXPECT_TRUE(one.is_unknown());
+  EXPECT_FALSE(one.broken());
+  EXPECT_NE(one.loaders.at(0).text.find("TensorRT-LLM"), std::string::npos);
+}
+
+TEST_F(VerifyLoaders, FaultsOverruleAnswers) {
+  quantize("compressed-tensors");
+  bed_.options.answers = R"({"transformers": {"verdict": "reads", "text": "built",
+      "version": "transformers 5.24.0", "tensors": {"tied": ["lm_head.weight"]}}})";
+  const VerifyReport one = report("transformers");
+  EXPECT_EQ(one.loaders.at(0).verdict, reads);
+  EXPECT_EQ(one.loaders.at(0).version, "transformers 5.24.0");
+  EXPECT_EQ(one.loaders.at(0).tensors.at("tied"), std::vector<std::string>{"lm_head.weight"});
+  bed_.edit([](LoadedFolder& f) { f.set_scalar(kQ + ".weight_global_scale", -1); });
+  EXPECT_EQ(report("transformers").loaders.at(0).verdict, misreads);
+  for (const char* wrong : {"{\"transformers\": 3}", "["}) {
+    bed_.options.answers = wrong;
+    EXPECT_THROW(report(), FormatError) << wrong;
+  }
+}
+
+TEST_F(VerifyLoaders, UnknownAlgorithmsAreRefused) {
+  for (const auto& [algorithm, known] : std::map<std::string, std::set<std::string>>{
+           {"NVFP4", {"vllm", "sglang"}}, {"NVFP4_AWQ", {"sglang"}}, {"NVFP4_SVD", {}}}) {
+    quantize("modelopt", Scheme::nvfp4);
     bed_.edit([&](LoadedFolder& f) {
-      f.config["vocab_size"] = 96;
-      f.config["tie_word_embeddings"] = c.tied;
+      f.quantization()["quant_algo"] = algorithm;
+      f.hf_quant["quantization"]["quant_algo"] = algorithm;
     });
-    EXPECT_EQ(verdicts_of(report())["transformers"], c.verdict) << c.module << c.tied;
+    for (const char* loader : {"vllm", "sglang"})
+      EXPECT_EQ(codes_of(report(loader)).contains("quant-algo"), !known.contains(loader))
+          << algorithm << loader;
   }
 }
 

@@ -26,6 +26,7 @@ TEST_P(VerifyTable, FindsWhatTheRowNames) {
   auto options = verify_options(model.path);
   if (std::ranges::count(how.words, "source") > 0) options.source = model.source;
   options.full = std::ranges::count(how.words, "full") > 0;
+  if (const auto gpus = how.value("gpus")) options.tensor_parallel = std::stoi(*gpus);
   for (const std::string& loader : table::split(how.value("loader").value_or("-"), ',')) {
     SCOPED_TRACE(loader);
     options.loader = loader == "-" ? "" : loader;
@@ -66,7 +67,7 @@ TEST(Verify, EveryCodeHasARow) {
 }
 
 TEST(Verify, ThePageListsEveryCodeOnce) {
-  const std::string page = read_text(fs::path(NVFP4_SOURCE_DIR) / "docs" / "verify.md");
+  const std::string page = read_text(fs::path(NVFP4_SOURCE_DIR) / "docs" / "findings.md");
   std::size_t lines = 0;
   for (std::size_t at = page.find("\n- `"); at != page.npos; at = page.find("\n- `", at + 1))
     ++lines;

@@ -38,7 +38,7 @@ def test_weights_are_those_of_our_own_dequantized_model(source, tmp_path, recipe
     report = nvfp4.quantize_checkpoint(source, tmp_path / "out", recipe=recipe, format="compressed-tensors",
                                        statistics=source.parent / "stats" if recipe == "nvidia" else None)
     assert sum(t["action"] != "kept" for t in report["tensors"]) == QUANTIZED[recipe]
-    verdict = nvfp4.verify(tmp_path / "out", source=source, loader="transformers")
+    verdict = nvfp4.verify(tmp_path / "out", source=source)
     assert not verdict["broken"], verdict
     nvfp4.convert(tmp_path / "out", tmp_path / "plain", to="bf16")
     theirs = load(tmp_path / "out")

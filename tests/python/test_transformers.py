@@ -155,8 +155,6 @@ def test_stacked_experts_lack_only_the_global_scale(folders, name, scheme):
     """huggingface/transformers#48371: without it, experts are DIVISOR times too large. Should this
     fail with a newer transformers, it has been fixed there: the test above will do."""
     quantized, plain = folders(name, scheme, True)
-    found = [f["code"] for f in nvfp4.verify(quantized, loader="transformers")["findings"]]
-    assert found.count("experts-lose-global-scale") == 2  # one for each layer
     theirs, ours = load(quantized), load(plain)
     expected = plain_parameters(ours)
     stacked = 0

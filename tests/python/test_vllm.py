@@ -12,6 +12,7 @@ GROUPS = {
     "chosen": "chosen or another_kind_are",
     "dense": "serves_a_dense",
     "experts": "serves_experts",
+    "types": "types_that_verify",
 }
 
 

@@ -39,6 +39,7 @@ std::vector<std::string> backends(), formats(), loaders(), methods(), quantizers
     schemes(), targets();
 void check_fuse(const std::string& names);
 void check_method(const std::string& text);
+inline std::vector<std::string> asked_loaders() { return {"transformers", "transformers+nvfp4"}; }
 inline std::vector<std::string> losses() { return {"drop", "broken-scales"}; }
 inline std::vector<std::string> losses_of_convert() { return {"drop", "broken-scales", "decode"}; }
 inline std::vector<std::string> layouts() { return {"linear", "swizzled"}; }
@@ -354,6 +355,11 @@ struct VerifyOptions {
   std::string loader;  ///< "": faults of the files, and each loader's verdict
   std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
   bool full = false;
+  std::optional<int> tensor_parallel{};
+  std::vector<std::string> asked{};  ///< loaders whose answers the caller brings
+  /// Verdicts from loaders themselves, as JSON in the form of "loaders" in to_json(VerifyReport).
+  /// They replace those of the tables; findings come on top.
+  std::string answers{};
 };
 
 inline constexpr OptionRow<VerifyOptions> kVerifyOptions[] = {
@@ -372,6 +378,19 @@ inline constexpr OptionRow<VerifyOptions> kVerifyOptions[] = {
      .text = "judge for one loader: {choices}; for all of them if not given",
      .choices = option_rules::loaders,
      .keyword = "loader"},  // "for" is a word of Python
+    {.names = "--ask",
+     .member = &VerifyOptions::asked,
+     .value = "LOADER",
+     .text = "ask this loader, as it is installed, and --for, too: {choices}; needs the Python "
+             "package",
+     .choices = option_rules::asked_loaders,
+     .keyword = "loaders"},
+    {.names = "--tensor-parallel",
+     .member = &VerifyOptions::tensor_parallel,
+     .value = "N",
+     .text = "judge for N GPUs that share every layer; without it the numbers that work are listed",
+     .least = 1,
+     .most = 1 << 16},
     {.names = "--full",
      .member = &VerifyOptions::full,
      .text = "compare every byte with the hashes in nvfp4.files.json, which nvfp4 writes beside a "

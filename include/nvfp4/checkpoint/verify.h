@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,7 +24,7 @@ enum class Severity : std::uint8_t {
 /// Returns "error", "warning" or "note".
 std::string_view severity_name(Severity severity);
 
-/// A kind of finding. docs/verify.md lists all kinds.
+/// A kind of finding. docs/findings.md lists all kinds.
 struct FindingKind {
   std::string_view code;
   Severity severity;
@@ -31,7 +32,7 @@ struct FindingKind {
   std::string_view effect;  ///< effect on a loader
   std::string_view fix;
 };
-/// Returns all kinds, as in docs/verify.md.
+/// Returns all kinds, as in docs/findings.md.
 std::span<const FindingKind> finding_kinds();
 
 /// A finding in a checkpoint.
@@ -43,25 +44,34 @@ struct Finding {
   std::string effect, fix;
 };
 
-/// Returns the loaders with known limits: "vllm", "sglang", "tensorrt-llm", "transformers",
-/// "llama.cpp".
+/// Returns the loaders with verdicts: "vllm", "sglang", "tensorrt-llm", "transformers",
+/// "transformers+nvfp4", "llama.cpp". "transformers+nvfp4" is transformers with the Python package.
 std::span<const std::string_view> known_loaders();
 
 /// The effect of a checkpoint on a loader.
 enum class Verdict : std::uint8_t {
-  reads,
+  unknown,   ///< nothing is known against it, and nobody loaded a model of its architecture
+  reads,     ///< the loader, or a test that loads this architecture, shows it
   refuses,   ///< the loader stops while loading, or at its first computation
   misreads,  ///< the loader silently computes something else
 };
-/// Returns "reads", "refuses" or "misreads".
+/// Returns "unknown", "reads", "refuses" or "misreads".
 std::string_view verdict_name(Verdict verdict);
+/// Reports whether the loader cannot use the checkpoint.
+inline bool is_bad(Verdict verdict) {
+  return verdict == Verdict::refuses || verdict == Verdict::misreads;
+}
 
 /// The verdict of one loader on a checkpoint.
 struct LoaderVerdict {
   std::string loader;
-  Verdict verdict = Verdict::reads;
-  std::string code, text;     ///< first finding that decides the verdict; "" if it reads
+  Verdict verdict = Verdict::unknown;
+  std::string code;           ///< first finding that decides the verdict; "" if none does
+  std::string text;           ///< the reason
+  std::string version;        ///< release that was judged; "" if the reason holds for all
   std::int64_t findings = 0;  ///< number of findings with this verdict
+  /// Names from a loader that was asked, by their fate: "missing", "unexpected", "tied" and others.
+  std::map<std::string, std::vector<std::string>> tensors = {};
 };
 
 /// The result of verify_checkpoint().
@@ -71,12 +81,16 @@ struct VerifyReport {
   std::uint64_t bytes = 0;
   std::vector<Finding> findings;  ///< errors first; limits of a loader only if it was requested
   std::vector<LoaderVerdict> loaders;  ///< all known loaders, or the requested one
+  /// Numbers of GPUs, up to 64, that can share every layer without cutting a block of 16 weights.
+  std::vector<int> tensor_parallel;
 
   /// Returns the number of findings with this severity.
   std::int64_t count(Severity severity) const;
-  /// Reports whether the checkpoint is unusable. With a requested loader: the loader refuses or
-  /// misreads it. Without one: the files have faults, or no known loader of this format reads them.
+  /// Reports whether the files have faults. With a requested loader it reports whether the loader
+  /// refuses or misreads them.
   bool broken() const;
+  /// Reports whether the verdict of the requested loader is unknown.
+  bool is_unknown() const;
 };
 
 /// Checks files, index, configs, shapes, dtypes, every scale and every FP8 code; with a source,

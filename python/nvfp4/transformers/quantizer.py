@@ -56,6 +56,8 @@ def check_devices(device_map, dtype):
     is loaded."""
     wanted = device_map.values() if isinstance(device_map, dict) else [device_map]
     for name in set(wanted):
+        if str(name) == "meta":
+            continue  # nothing is computed there
         if name in (None, "disk"):
             name = "cpu"
         elif name in ("auto", "balanced", "balanced_low_0", "sequential"):
@@ -197,6 +199,8 @@ class Nvfp4Quantizer(HfQuantizer):
             if p.dtype != self._dtypes.get(name, p.dtype):
                 # transformers 5.17 leaves renamed parameters in the dtype of the checkpoint.
                 p.data = p.data.to(self._dtypes[name])
+        if any(b.is_meta for b in model.buffers()):
+            return model  # nothing to pack
         fuse(model)
         for module in model.modules():
             if isinstance(module, _Packs) and not module.is_packed:

@@ -25,6 +25,11 @@ def _compressed_tensors(config, **options):
     return _before["compressed-tensors", "quantizer"](config, **options)
 
 
+def is_registered():
+    """Reports whether transformers has our quantizers."""
+    return _before is not None
+
+
 def register():
     """Registers the quantizers and configurations; called when nvfp4.transformers is imported."""
     global _before

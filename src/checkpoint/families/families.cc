@@ -43,10 +43,7 @@ constexpr Family kFamilies[] = {
                     "granitemoe_swa hy_v4 hy_v4_vl hy_v4_vl_text inkling_text lara_mini "
                     "minimax_m3_vl_text mistral4 muse_spark muse_spark_text qwen3_vl_moe_text zaya",
      .stacks = Stacks::rows_only},
-    {.model_types = "llama4 llama4_text",
-     .stacks = Stacks::columns,
-     .exported_as_stacks = true,
-     .unstacked_by_transformers = true},
+    {.model_types = "llama4 llama4_text", .stacks = Stacks::columns, .exported_as_stacks = true},
     {.model_types = "gpt_oss",
      .stacks = Stacks::interleaved,
      .only_stacks = true,

@@ -34,8 +34,6 @@ struct Family {
   bool only_stacks = false;
   /// ModelOpt exports the experts of a layer as NVFP4 stacks, and loaders read them.
   bool exported_as_stacks = false;
-  /// transformers makes one layer for each expert of a stack.
-  bool unstacked_by_transformers = false;
   /// Layers such as c_attn are GPT-2's Conv1D, which stores [in, out].
   bool conv1d = false;
   /// The module whose weight is the embedding. Checkpoints have no such tensor.

@@ -21,7 +21,7 @@ std::string_view last_component(std::string_view module) {
 const std::vector<std::vector<std::string>>& default_sets() {
   static const std::vector<std::vector<std::string>> sets = {
       {"q_proj", "k_proj", "v_proj"},
-      {"gate_proj", "up_proj"},
+      {"gate_proj", "up_proj", "linear_gate"},
       {"w1", "w3"},
       {"q_a_proj", "kv_a_proj_with_mqa", "kv_a_proj"},
       {"to_q", "to_k", "to_v"},

@@ -26,10 +26,6 @@ bool starts_with(const NameParts& name, const NameParts& start) {
          std::equal(start.begin(), start.end(), name.begin(), is_like);
 }
 
-bool ends_with(const NameParts& name, const NameParts& end) {
-  return end.size() <= name.size() && std::equal(end.rbegin(), end.rend(), name.rbegin(), is_like);
-}
-
 std::string_view words_of(std::span<const RenamedModules> table, std::string_view model_type) {
   const std::string type = fmt::format(" {} ", model_type);
   for (const RenamedModules& entry : table)
@@ -45,8 +41,6 @@ TransformersNames::TransformersNames(std::string_view model_type) {
       const std::size_t arrow = rule.find('>');
       rules_.push_back({split(rule.substr(0, arrow)), split(rule.substr(arrow + 1))});
     }
-  if (const auto ends = words_of(kUnlikeLinear, model_type); !ends.empty())
-    for (const std::string_view end : split_name(ends, ' ')) unlike_.push_back(split(end));
 }
 
 std::string TransformersNames::name_of(std::string_view module) const {
@@ -69,11 +63,6 @@ std::string TransformersNames::name_of(std::string_view module) const {
   out.insert(out.end(), parts.begin() + static_cast<std::ptrdiff_t>(best->old_start.size()),
              parts.end());
   return fmt::format("{}", fmt::join(out, "."));
-}
-
-bool TransformersNames::unlike_linear(std::string_view module) const {
-  const Parts parts = split_name(module);
-  return std::ranges::any_of(unlike_, [&](const Parts& end) { return ends_with(parts, end); });
 }
 
 }  // namespace nvfp4::checkpoint

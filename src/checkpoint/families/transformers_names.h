@@ -14,8 +14,6 @@ class TransformersNames {
   explicit TransformersNames(std::string_view model_type);
 
   std::string name_of(std::string_view module) const;
-  /// Reports whether the module has a matrix but is not a linear layer, as the routers of experts.
-  bool unlike_linear(std::string_view module) const;
 
  private:
   using Parts = std::vector<std::string_view>;
@@ -23,7 +21,6 @@ class TransformersNames {
     Parts old_start, new_start;
   };
   std::vector<Rule> rules_;
-  std::vector<Parts> unlike_;  ///< ends of the names of such modules
 };
 
 }  // namespace nvfp4::checkpoint

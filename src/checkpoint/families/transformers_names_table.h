@@ -245,42 +245,6 @@ inline constexpr RenamedModules kRenamedModules[] = {
     {" zoedepth ",
      "backbone.encoder.layer.#.attention.attention.key>backbone.beit.layers.#.attention.k_proj backbone.encoder.layer.#.attention.attention.query>backbone.beit.layers.#.attention.q_proj backbone.encoder.layer.#.attention.attention.value>backbone.beit.layers.#.attention.v_proj backbone.encoder.layer.#.attention.output.dense>backbone.beit.layers.#.attention.o_proj backbone.encoder.layer.#.intermediate.dense>backbone.beit.layers.#.mlp.fc1 backbone.encoder.layer.#.output.dense>backbone.beit.layers.#.mlp.fc2"},
 };
-
-/// Ends of the names of matrices that are not in a torch.nn.Linear.
-inline constexpr RenamedModules kUnlikeLinear[] = {
-    {" aria aria_text gpt_oss openai_privacy_filter ",
-     "mlp.router"},
-    {" axk1 axk2 bailing_hybrid beam cohere2_moe deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5_moe exaone_moe flex_olmo flint glm4_moe glm4_moe_lite glm4v_moe glm4v_moe_text glm5_next glm5_next_text glm_moe_dsa hy_v4 inkling2 inkling2_text inkling_mm_model inkling_text kimi_k25 kolibri1 laguna mellum mimo_v2_flash minimax_m3_vl_text mistral4 muse_spark muse_spark_text olmoe qwen2_moe qwen3_5_moe qwen3_5_moe_text qwen3_moe qwen3_next qwen3_omni_moe_thinker qwen3_vl_moe qwen3_vl_moe_text solar_open unlimited_ocr ",
-     "mlp.gate"},
-    {" chameleon ",
-     "self_attn.k_norm self_attn.q_norm"},
-    {" clvp ",
-     "mlp.c_fc mlp.c_proj"},
-    {" decision_transformer gpt-sw3 gpt2 imagegpt openai-gpt ",
-     "attn.c_attn attn.c_proj mlp.c_fc mlp.c_proj"},
-    {" deepseek_v4 ",
-     "ffn.gate"},
-    {" granitemoe granitemoehybrid granitemoeshared ",
-     "router.layer"},
-    {" granitemoe_swa ",
-     "block_sparse_moe.router"},
-    {" hy_v3 ",
-     "router.gate"},
-    {" ibert ",
-     "embeddings.position_embeddings embeddings.token_type_embeddings embeddings.word_embeddings intermediate.dense output.dense self.key self.query self.value"},
-    {" jamba ",
-     "feed_forward.router"},
-    {" kimi_linear minimax minimax_m2 minimax_m3_vl mixtral ",
-     "block_sparse_moe.gate"},
-    {" lfm2_moe ",
-     "feed_forward.gate"},
-    {" mistral_large4 mistral_large4_text ",
-     "#.gate"},
-    {" nemo_speechlm nemotron_h nemotron_h_omni ",
-     "mixer.gate"},
-    {" step3p7 ",
-     "moe.gate"},
-};
 // clang-format on
 
 }  // namespace nvfp4::checkpoint

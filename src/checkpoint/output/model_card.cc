@@ -7,6 +7,8 @@
 
 #include "checkpoint/base/option_values.h"
 #include "checkpoint/base/shell_word.h"
+#include "checkpoint/engines/engines.h"
+#include "checkpoint/gguf/names.h"
 #include "checkpoint/hub/hub.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
@@ -21,29 +23,24 @@ namespace fs = std::filesystem;
 
 /// The instructions for an engine and a format. `format` is "" for all formats that the engine
 /// reads.
-struct Engine {
+struct Instructions {
   std::string_view loader, format, title, how;
 };
 
-constexpr Engine kEngines[] = {
-    {"", "comfyui", "ComfyUI",
-     " For ComfyUI, put it into `models/diffusion_models` or `models/text_encoders`."},
-    {"vllm", "", "vLLM", "```sh\nvllm serve path/to/this/folder\n```\n"},
-    {"sglang", "modelopt", "SGLang",
-     "```sh\npython3 -m sglang.launch_server --model-path path/to/this/folder --quantization "
-     "modelopt_fp4\n```\n"},
-    {"sglang", "", "SGLang",
-     "```sh\npython3 -m sglang.launch_server --model-path path/to/this/folder\n```\n"},
-    {"tensorrt-llm", "", "TensorRT-LLM", "```sh\ntrtllm-serve path/to/this/folder\n```\n"},
-    {"llama.cpp", "", "llama.cpp",
-     "```sh\nnvfp4 convert path/to/this/folder model.gguf\nllama-cli -m model.gguf\n```\n"},
-};
-
 constexpr std::string_view kTransformers =
-    "\n### transformers, on CPUs too\n\n```python\nimport nvfp4.transformers, torch, "
+    "```python\nimport nvfp4.transformers, torch, "
     "transformers\n\n"
     "model = transformers.AutoModelForCausalLM.from_pretrained(\"path/to/this/folder\", "
     "dtype=torch.bfloat16)\n```\n";
+
+constexpr Instructions kInstructions[] = {
+    {"", "comfyui", "ComfyUI",
+     " For ComfyUI, put it into `models/diffusion_models` or `models/text_encoders`."},
+    {"vllm", "", "vLLM", "```sh\nvllm serve path/to/this/folder\n```\n"},
+    {"transformers+nvfp4", "", "transformers, on CPUs too", kTransformers},
+    {"llama.cpp", "", "llama.cpp",
+     "```sh\nnvfp4 convert path/to/this/folder model.gguf\nllama-cli -m model.gguf\n```\n"},
+};
 
 /// Returns text of a file or an option, escaped so that Markdown shows it unchanged.
 std::string plain(std::string_view text) {
@@ -268,21 +265,34 @@ class Card {
     const CheckpointFormat& format = *plan_.format;
     if (plan_.config_json.empty() && format.single_file.empty()) return {};
     std::string out =
-        "\n## Run it\n\n`nvfp4 verify` says for each engine whether it reads this "
-        "model.\n";
+        "\n## Run it\n\n`nvfp4 verify` says for each engine whether it reads this model.\n";
     if (!format.single_file.empty()) {
-      const auto* program = std::ranges::find(kEngines, format.name, &Engine::format);
+      const auto* program = std::ranges::find(kInstructions, format.name, &Instructions::format);
       return out + fmt::format("\nThe weights are one file, `{}`.{}\n", format.single_file,
-                               program == std::end(kEngines) ? "" : program->how);
+                               program == std::end(kInstructions) ? "" : program->how);
     }
     for (const std::string_view loader : format.loaders) {
-      const auto* engine = std::ranges::find_if(kEngines, [&](const Engine& e) {
+      const auto* found = std::ranges::find_if(kInstructions, [&](const Instructions& e) {
         return e.loader == loader && (e.format.empty() || e.format == format.name);
       });
-      if (engine != std::end(kEngines))
-        out += fmt::format("\n### {}\n\n{}", engine->title, engine->how);
+      const std::string version = tested_with(loader);
+      if (found != std::end(kInstructions) && !version.empty())
+        out += fmt::format("\n### {}\n\nTested with {}.\n\n{}", found->title, version, found->how);
     }
-    return out + std::string(kTransformers);
+    return out;
+  }
+
+  /// Returns the release of a loader with which tests load this architecture, or "".
+  std::string tested_with(std::string_view loader) const {
+    const Json config = parse_json_or_null(model_.config.text);
+    const Json found = config.is_object() ? config.value("model_type", Json()) : Json();
+    const std::string type = found.is_string() ? found.get<std::string>() : "";
+    if (loader == "llama.cpp")
+      return gguf::find_architecture(type) == nullptr ? "" : "llama.cpp's names of this family";
+    const Engine* engine = find_engine(loader);
+    return engine != nullptr && engine->was_loaded(type, architecture())
+               ? std::string(engine->version)
+               : "";
   }
 
   std::string licence() const {

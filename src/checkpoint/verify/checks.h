@@ -10,6 +10,7 @@
 
 #include "checkpoint/compare/measured.h"
 #include "checkpoint/families/fuse.h"
+#include "checkpoint/families/gguf_names.h"
 #include "checkpoint/formats/declared.h"
 #include "checkpoint/formats/format.h"
 #include "checkpoint/formats/logical_tensor.h"
@@ -34,7 +35,8 @@ struct Subject {
   std::string config_file, model_type;
   Json config;  ///< null if there is none or it is unreadable
   std::optional<Declared> in_config, in_hf_quant;
-  std::optional<std::string> method_in_params;  ///< "" if params.json of Mistral declares none
+  const gguf::Architecture* gguf_family = nullptr;  ///< of a .gguf file; null if it is not known
+  std::optional<std::string> method_in_params;      ///< "" if params.json of Mistral declares none
 
   /// Returns the configuration that loaders use: hf_quant_config.json takes precedence.
   const Declared* declared() const {
@@ -53,12 +55,16 @@ struct Subject {
 
 /// The names of the loaders with verdicts.
 inline constexpr std::string_view kVllm = "vllm", kSglang = "sglang", kTensorRt = "tensorrt-llm",
-                                  kTransformers = "transformers", kLlamaCpp = "llama.cpp";
+                                  kTransformers = "transformers", kWithNvfp4 = "transformers+nvfp4",
+                                  kLlamaCpp = "llama.cpp";
 
 /// Returns the effect of a fault in a loader, from the table of verdicts.cc.
 Verdict verdict_of(std::string_view code, Severity severity, std::string_view loader);
 /// Reports whether a fault matters to a loader.
 bool concerns(std::string_view code, std::string_view loader);
+
+/// Reads VerifyOptions::answers. Throws FormatError for another form.
+std::vector<LoaderVerdict> answers_of(const std::string& json);
 
 /// A collector of findings and verdicts, for one loader or for all.
 class Findings {
@@ -70,6 +76,8 @@ class Findings {
   /// requested, otherwise only a verdict.
   void add_for(std::string_view loader, Verdict verdict, std::string_view code, std::string tensor,
                std::string text);
+  /// Sets the verdict of a loader that no finding contradicts.
+  void judge(LoaderVerdict verdict);
   /// Removes findings that were guesses and are wrong.
   void withdraw_if(const std::function<bool(const Finding&)>& wrong);
   bool has_errors() const;
@@ -88,6 +96,7 @@ class Findings {
   std::string loader_;
   std::vector<Finding> findings_;
   std::vector<Limit> limits_;
+  std::vector<LoaderVerdict> judged_;
 };
 
 /// Returns substrings of the names of multi-token prediction layers. The last is the number behind
@@ -112,16 +121,33 @@ void check_hashes(const std::filesystem::path& folder, Findings& findings, Measu
                   const OnProgress& progress);
 /// Checks that no layer and no weight of a layer is missing. The subject must be complete.
 void check_layers(const Subject& subject, Findings& findings);
+
+/// The layer of a text model that a tensor belongs to.
+struct LayerPlace {
+  std::int64_t number = 0;
+  std::string_view rest;  ///< the name behind "model.layers.7."
+};
+/// Returns the layer of a tensor, or null for tensors outside the layers and for other towers.
+std::optional<LayerPlace> layer_place(std::string_view name);
+/// Reports whether a tensor outside the layers belongs to the text model.
+bool is_beside_layers(std::string_view name);
+
+/// Checks embedding, head and norms: that they exist (in a complete folder), their sizes and their
+/// values. `full`: it reads all rows instead of some.
+void check_outside(const Subject& subject, bool full, Findings& findings);
+/// Returns the numbers of GPUs, up to 64, that can share every layer. `wanted`: it adds a finding
+/// for each layer that so many cannot share.
+std::vector<int> check_tensor_parallel(const Subject& subject, std::optional<int> wanted,
+                                       Findings& findings);
+/// Looks for NVFP4 matrices of which every code is zero.
+void check_zero_codes(const Subject& subject, Findings& findings);
 void check_config(const Subject& subject, Findings& findings);
 /// Checks global and input scales, and that fused layers have equal ones.
 void check_globals(const Subject& subject, Findings& findings);
 /// Checks that every attention has the cache scales that the configuration declares.
 void check_caches(const Subject& subject, Findings& findings);
+/// Checks limits of single loaders, and sets their verdicts from the tables of engines.
 void check_loaders(const Subject& subject, Findings& findings);
-/// Checks how transformers reads a compressed-tensors checkpoint.
-void check_transformers(const Subject& subject, Findings& findings);
-/// Checks that the lists of the configuration have the module names of transformers.
-void check_transformers_lists(const Subject& subject, Findings& findings);
 /// Checks the global and input scales of one weight. Adds the number of input scales of exactly 1
 /// to `defaults`.
 void check_global(const LogicalTensor& t, Findings& findings, std::int64_t& defaults);

@@ -191,6 +191,7 @@ Subject open_gguf_subject(const fs::path& path, Findings& findings) {
   try {
     const gguf::File file = gguf::File::open(path);
     if (!GgufCheck(file, findings).run()) return subject;
+    subject.gguf_family = gguf::architecture_of(file);
     subject.files.emplace_back(gguf::open_view(path, gguf::Naming::stored));
   } catch (const Error& e) {
     findings.add("unreadable-file", path.filename().string(), e.what());

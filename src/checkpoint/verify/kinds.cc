@@ -9,7 +9,7 @@ namespace {
 
 using enum Severity;
 
-// The columns are code, severity, meaning, effect in a loader, and fix. docs/verify.md lists the
+// The columns are code, severity, meaning, effect in a loader, and fix. docs/findings.md lists the
 // first three.
 constexpr FindingKind kKinds[] = {
     // Files
@@ -39,6 +39,17 @@ constexpr FindingKind kKinds[] = {
     {"missing-layers", error, "a layer that num_hidden_layers counts has no tensor",
      "it fails, or uses random weights",
      "copy or download the missing tensors, or correct num_hidden_layers"},
+    {"missing-embedding", error, "no token embedding, though every layer is there",
+     "it fails, or uses random weights", "copy or download the missing tensor"},
+    {"missing-head", error,
+     "no output head, and config.json says that the embedding does not take its place",
+     "it fails, or uses random weights",
+     "copy or download the missing tensor, or set tie_word_embeddings"},
+    {"head-tied", note, "no output head, and config.json does not say tie_word_embeddings",
+     "it takes the embedding, or random weights, by a default of its own",
+     "add tie_word_embeddings to config.json"},
+    {"missing-norm", error, "the final norm, or a norm that other layers have, is missing",
+     "it fails, or uses random weights", "copy or download the missing tensor"},
     {"missing-linear", warning,
      "a decoder layer lacks a linear layer that the others have, but has those fused with it",
      "it fails, or uses random weights",
@@ -72,7 +83,19 @@ constexpr FindingKind kKinds[] = {
      "verify with --source to be certain; nvfp4 repair --scales swizzled"},
     {"nibble-order", error, "the element of the even column is in the high nibble",
      "it swaps neighbouring weights", "nvfp4 repair puts them in order"},
+    {"wrong-size", error,
+     "an embedding, head or norm does not have the size that config.json implies",
+     "it fails with a shape mismatch, or reads beyond the tensor",
+     "copy or download the tensor again, or correct config.json"},
     // Values
+    {"not-finite", error, "an embedding, head or norm has NaN or infinite values",
+     "NaN in every output", "copy or download the file again"},
+    {"rows-repeat", error, "all rows of an embedding or head are the same",
+     "every token looks the same", "copy or download the file again"},
+    {"codes-zero", warning, "all codes of a matrix are zero", "every weight of the matrix is zero",
+     "compare with the source; if it has other values, quantize the tensor again"},
+    {"codes-zero-everywhere", error, "all codes of every matrix of a kind are zero",
+     "the layers compute nothing", "quantize the original model again"},
     {"scale-nan", error, "block scales that are NaN", "NaN in every output",
      "quantize the tensor again"},
     {"scale-negative", error, "block scales with the sign bit set, or negative scales of FP8",
@@ -84,7 +107,10 @@ constexpr FindingKind kKinds[] = {
      "weights are off by orders of magnitude", "copy or download the file again"},
     {"code-nan", error, "codes of FP8 weights that are NaN", "NaN in every output",
      "copy or download the file again"},
-    {"scale-subnormal", warning, "all block scales of a tensor are subnormal (below 2^-6)",
+    {"scale-saturated", warning, "many block scales are 448, the largest, and few are just below",
+     "weights of these blocks may have been cut: the global scale is too small",
+     "verify with --source to be certain; quantize the tensor again"},
+    {"scale-subnormal", warning, "most block scales of a tensor are subnormal (below 2^-6)",
      "kernels that flush subnormals read zeros; others have at most three bits of each scale",
      "quantize the tensor again: its global scale is too large"},
     {"global-scale-invalid", error, "a global scale that is NaN, infinite, zero or negative",
@@ -181,36 +207,16 @@ constexpr FindingKind kKinds[] = {
     // Limits of loaders
     {"loader-format", error, "the loader does not read this format", "it refuses the model",
      "nvfp4 convert"},
+    {"quant-algo", error, "the loader does not know the configuration's quant_algo",
+     "it refuses the model", "quantize the original model with another --scheme or --format"},
+    {"no-gguf-family", error, "nvfp4 convert does not know llama.cpp's names for this model",
+     "llama.cpp reads .gguf files only", "use another loader"},
+    {"parallel-cut", error, "so many GPUs cannot share the layer: --tensor-parallel",
+     "it stops while loading", "use another number of GPUs, or keep the layer: --ignore"},
     {"columns-limit", error, "a number of columns (K) that the loader cannot split or load",
      "it stops on an assertion", "keep these layers: --ignore"},
-    {"experts-lose-global-scale", error,
-     "transformers 5 stacks these experts and reads them without their global scales",
-     "their weights are thousands of times too large, silently",
-     "nvfp4 convert --to bf16, or use transformers 4"},
     {"single-experts", error, "experts are stored one by one, and the loader reads stacks",
      "it leaves them out silently: they have random weights", "nvfp4 convert --to bf16"},
-    {"init-needs-weight", error,
-     "the model's initialization in transformers asks a quantized layer for its unquantized weight",
-     "it stops: 'Linear' object has no attribute 'weight'",
-     "keep these layers: --ignore, or nvfp4 convert --to bf16"},
-    {"split-loses-global-scale", error,
-     "transformers 5 splits this weight into several modules, and one of them gets its global "
-     "scale",
-     "the others have random global scales, silently; or it cannot split the scale, and stops",
-     "keep these layers: --ignore, or nvfp4 convert --to bf16"},
-    {"kept-weight-lost", error,
-     "transformers 5 merges this unquantized weight with others or splits it, and loses it beside "
-     "compressed weights",
-     "it stops on the conversion, or the weight is random", "nvfp4 convert --to bf16"},
-    {"names-differ", error,
-     "a list of the configuration has a module's name in the checkpoint, and transformers uses "
-     "another name",
-     "it takes an unquantized layer for a quantized one, or the reverse",
-     "nvfp4 repair rebuilds the list, or write the entry that the finding names"},
-    {"vocabulary-quantized", error,
-     "an embedding, or a head that transformers ties to one, is quantized",
-     "it stops on the tied weight, or computes with random embeddings",
-     "keep it: --ignore, or nvfp4 convert --to bf16"},
     {"latent-attention", error, "kv_b_proj of multi-head latent attention is quantized",
      "it takes the packed bytes for a matrix of half the columns",
      "keep it, as nvfp4 quantize does by default"},
@@ -262,9 +268,9 @@ constexpr FindingKind kKinds[] = {
      "it computes something else", "nvfp4 repair --source, or quantize again"},
 };
 
-constexpr std::string_view kLoaders[] = {checkpoint::kVllm, checkpoint::kSglang,
-                                         checkpoint::kTensorRt, checkpoint::kTransformers,
-                                         checkpoint::kLlamaCpp};
+constexpr std::string_view kLoaders[] = {checkpoint::kVllm,      checkpoint::kSglang,
+                                         checkpoint::kTensorRt,  checkpoint::kTransformers,
+                                         checkpoint::kWithNvfp4, checkpoint::kLlamaCpp};
 
 const FindingKind& kind_of(std::string_view code) {
   const auto kind = std::ranges::find(kKinds, code, &FindingKind::code);
@@ -318,18 +324,24 @@ bool Findings::has_errors() const {
   return std::ranges::find(findings_, error, &Finding::severity) != findings_.end();
 }
 
+void Findings::judge(LoaderVerdict verdict) {
+  std::erase_if(judged_, [&](const LoaderVerdict& v) { return v.loader == verdict.loader; });
+  judged_.push_back(std::move(verdict));
+}
+
 std::vector<LoaderVerdict> Findings::verdicts() const {
   std::vector<LoaderVerdict> all;
   for (const std::string_view loader : kLoaders) {
     if (!loader_.empty() && loader != loader_) continue;
+    const auto judged = std::ranges::find(judged_, loader, &LoaderVerdict::loader);
     LoaderVerdict& v = all.emplace_back();
+    if (judged != judged_.end()) v = *judged;
     v.loader = loader;
     const auto count = [&](Verdict verdict, const Finding& f, std::int64_t times = 1) {
-      if (verdict == Verdict::reads) return;
+      if (!is_bad(verdict)) return;
       v.findings += times;
       // A loader that refuses the model never misreads it.
-      if (v.verdict != Verdict::reads && !(verdict == Verdict::refuses && v.verdict != verdict))
-        return;
+      if (is_bad(v.verdict) && !(verdict == Verdict::refuses && v.verdict != verdict)) return;
       v.verdict = verdict;
       v.code = f.code;
       v.text = f.text;
@@ -345,7 +357,7 @@ std::vector<Finding> Findings::take() {
   if (!loader_.empty()) {
     std::erase_if(findings_, [&](const Finding& f) { return !concerns(f.code, loader_); });
     for (Finding& f : findings_)
-      if (verdict_of(f.code, f.severity, loader_) != Verdict::reads) f.severity = error;
+      if (is_bad(verdict_of(f.code, f.severity, loader_))) f.severity = error;
     for (Limit& limit : limits_)
       if (limit.loader == loader_) findings_.push_back(std::move(limit.finding));
   }

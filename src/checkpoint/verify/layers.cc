@@ -36,16 +36,6 @@ std::optional<std::int64_t> number_of(std::string_view digits) {
   return number;
 }
 
-/// Returns the number of the layer of "model.layers.7.mlp.up_proj.weight", or null for other
-/// towers.
-std::optional<std::int64_t> layer_of(std::span<const std::string_view> parts) {
-  const auto list = std::ranges::find_if(parts, [](std::string_view part) {
-    return std::ranges::find(kAbove, part) == std::end(kAbove);
-  });
-  if (parts.end() - list < 3 || (*list != "layers" && *list != "h")) return std::nullopt;
-  return number_of(*std::next(list));
-}
-
 /// The members of kPartners that a module has, as one bit each.
 struct Children {
   std::array<unsigned, std::size(kPartners)> has{};
@@ -66,9 +56,9 @@ class LayerCheck {
  private:
   void see(const std::string& name) {
     const std::vector<std::string_view> parts = split_name(name);
-    const std::optional<std::int64_t> layer = layer_of(parts);
+    const std::optional<LayerPlace> layer = layer_place(name);
     if (!layer) return;
-    layers_.insert(*layer);
+    layers_.insert(layer->number);
     see_expert(name, parts);
     // In "<parent>.up_proj.weight", a module exists if any tensor of it exists.
     const std::string_view child = parts[parts.size() - 2];
@@ -127,12 +117,20 @@ class LayerCheck {
     const auto end = layers_.lower_bound(wanted);
     const std::int64_t there = std::distance(layers_.begin(), end);
     if (there == 0 || there >= wanted) return;
+    if (counts_blocks() && 2 * there == wanted && *layers_.rbegin() + 1 == there) return;
     std::int64_t first = 0;
     for (auto it = layers_.begin(); it != end && *it == first; ++it) ++first;
     findings_.add("missing-layers", fmt::format("layers.{}", first),
                   fmt::format("{}: num_hidden_layers = {}, {} of them have tensors, layers.{} has "
                               "none",
                               subject_.config_file, wanted, there, first));
+  }
+
+  /// Reports whether attention and MLP of a layer are two entries of layer_types, as in Dory.
+  bool counts_blocks() const {
+    const auto types = config_.find("layer_types");
+    return types != config_.end() && types->is_array() &&
+           std::ranges::find(*types, Json("mlp")) != types->end();
   }
 
   /// Returns "model.layers.*.mlp." for "model.layers.7.mlp".
@@ -171,6 +169,28 @@ class LayerCheck {
 };
 
 }  // namespace
+
+std::optional<LayerPlace> layer_place(std::string_view name) {
+  const std::vector<std::string_view> parts = split_name(name);
+  const auto list = std::ranges::find_if(parts, [](std::string_view part) {
+    return std::ranges::find(kAbove, part) == std::end(kAbove);
+  });
+  if (parts.end() - list < 3 || (*list != "layers" && *list != "h")) return std::nullopt;
+  const std::string_view digits = *std::next(list);
+  const std::optional<std::int64_t> number = number_of(digits);
+  if (!number) return std::nullopt;
+  return LayerPlace{*number,
+                    name.substr(static_cast<std::size_t>(digits.end() - name.begin()) + 1)};
+}
+
+bool is_beside_layers(std::string_view name) {
+  // The last two parts are a module and its tensor.
+  const std::vector<std::string_view> parts = split_name(name);
+  return parts.size() >= 2 &&
+         std::all_of(parts.begin(), parts.end() - 2, [](std::string_view part) {
+           return std::ranges::find(kAbove, part) != std::end(kAbove);
+         });
+}
 
 void check_layers(const Subject& subject, Findings& findings) {
   if (!subject.config.is_object()) return;

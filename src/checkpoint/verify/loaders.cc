@@ -1,18 +1,21 @@
-// Checks limits of single loaders in a correct checkpoint.
+// Checks limits of single loaders in a correct checkpoint, and sets their verdicts.
 #include <algorithm>
 #include <map>
 #include <set>
 
+#include "checkpoint/engines/engines.h"
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/families/family.h"
 #include "checkpoint/families/select.h"
+#include "checkpoint/gguf/names.h"
 #include "checkpoint/verify/checks.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
 namespace {
 
-/// The limits of a loader. Source: assertions and reads in each loader, docs/verify.md.
+/// The limits of a loader. Source: assertions and reads in each loader.
 struct Loader {
   std::string_view name;
   std::int64_t columns = kBlock;         ///< K must be a multiple of this
@@ -29,6 +32,7 @@ constexpr Loader kLoaders[] = {
     {.name = kSglang, .expert_columns = 64, .no_prediction_of = "modelopt"},
     {.name = kTensorRt},
     {.name = kTransformers},
+    {.name = kWithNvfp4},
     // A block of llama.cpp's NVFP4 type holds 64 weights.
     {.name = kLlamaCpp, .columns = 64},
 };
@@ -42,10 +46,11 @@ class LoaderCheck {
     const auto weights = subject_.nvfp4();
     if (weights.empty()) return;
     const CheckpointFormat& format = *weights.front()->names->format;
-    if (std::ranges::find(format.loaders, loader_.name) == format.loaders.end())
+    if (!reads_format(format))
       return refuse("loader-format", std::string(format.name),
                     fmt::format("the weights are stored as {}, which {} does not read", format.name,
                                 loader_.name));
+    judge(format);
     for (const LogicalTensor* t : weights) {
       const bool expert = !expert_layer_of(t->module()).empty();
       const std::int64_t columns =
@@ -59,10 +64,79 @@ class LoaderCheck {
     if (loader_.name == kLlamaCpp) check_groups();
     if (loader_.name == kSglang || loader_.name == kTensorRt) check_latent();
     if (loader_.no_prediction_of == format.name) check_prediction();
-    if (loader_.name == kTransformers) check_transformers(subject_, findings_);
   }
 
  private:
+  bool reads_format(const CheckpointFormat& format) const {
+    return std::ranges::find(format.loaders, loader_.name) != format.loaders.end();
+  }
+
+  bool is_transformers() const { return loader_.name.starts_with(kTransformers); }
+
+  /// Sets the verdict that holds unless a finding contradicts it.
+  void judge(const CheckpointFormat& format) {
+    LoaderVerdict v;
+    v.loader = loader_.name;
+    if (loader_.name == kLlamaCpp)
+      judge_llama_cpp(format, v);
+    else if (const Engine* engine = find_engine(loader_.name); !is_transformers())
+      judge_by(*engine, v);
+    else
+      v.text = fmt::format(
+          "only Python's transformers can say: pip install nvfp4, then nvfp4 verify --for {}",
+          loader_.name);
+    findings_.judge(std::move(v));
+  }
+
+  void judge_by(const Engine& engine, LoaderVerdict& v) {
+    v.version = engine.version;
+    const Declared* declared = subject_.declared();
+    if (declared != nullptr && !declared->is_compressed_tensors() && !declared->algorithm.empty() &&
+        !engine.accepts(declared->algorithm))
+      refuse("quant-algo", declared->file,
+             fmt::format("{}: quant_algo = {}, which {} does not know", declared->file,
+                         declared->algorithm, engine.version));
+    const std::string name = architecture();
+    if (name.empty())
+      v.text = "config.json names no architecture";
+    else if (!engine.declares(name))
+      v.text = fmt::format("{} does not list {}", engine.version, name);
+    else if (!engine.was_loaded(subject_.model_type, name))
+      v.text = fmt::format("{} lists {}, and no test loads model_type {}", engine.version, name,
+                           printable(subject_.model_type));
+    if (engine.was_loaded(subject_.model_type, name)) {
+      v.verdict = Verdict::reads;
+      v.text = fmt::format("tests load {}", name);
+    }
+  }
+
+  void judge_llama_cpp(const CheckpointFormat& format, LoaderVerdict& v) {
+    const bool is_file = !format.extension.empty();
+    const gguf::Architecture* known =
+        is_file ? subject_.gguf_family : gguf::find_architecture(subject_.model_type);
+    if (is_file && known != nullptr) {
+      v.verdict = Verdict::reads;
+      v.text = fmt::format("nvfp4 convert writes this family: {}", known->name);
+    } else if (is_file) {
+      v.text = "the names of this architecture in llama.cpp are not known";
+    } else if (known != nullptr) {
+      v.text = "after nvfp4 convert to a .gguf file";
+    } else {
+      refuse("no-gguf-family", "config.json",
+             fmt::format("model_type = {}, which nvfp4 convert cannot write for llama.cpp",
+                         subject_.model_type.empty() ? "(none)" : printable(subject_.model_type)));
+    }
+  }
+
+  /// Returns the first entry of "architectures" of config.json, or "".
+  std::string architecture() const {
+    if (!subject_.config.is_object()) return {};
+    const auto names = subject_.config.find("architectures");
+    const bool is_list = names != subject_.config.end() && names->is_array() && !names->empty();
+    return is_list && names->front().is_string() ? printable(names->front().get<std::string>())
+                                                 : std::string();
+  }
+
   void refuse(std::string_view code, std::string tensor, std::string text) {
     findings_.add_for(loader_.name, Verdict::refuses, code, std::move(tensor), std::move(text));
   }

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <mutex>
+#include <numeric>
 #include <span>
 
 #include "checkpoint/io/text_file.h"
@@ -25,6 +26,8 @@ struct Chunk {
 struct Counts {
   std::int64_t nan = 0, negative = 0, zero = 0, normal = 0;
   std::int64_t positive = 0;  ///< if none is normal: positive scales over nonzero codes
+  std::int64_t subnormal = 0;
+  std::int64_t largest = 0, next = 0;  ///< scales of 448, and of 384 and 416
 
   void add(const Counts& other) {
     nan += other.nan;
@@ -32,15 +35,21 @@ struct Counts {
     zero += other.zero;
     normal += other.normal;
     positive += other.positive;
+    subnormal += other.subnormal;
+    largest += other.largest;
+    next += other.next;
   }
 };
 
-/// Returns the number of blocks with a nonzero code and a scale that is zero, or not zero.
+/// Returns the number of blocks with a nonzero code and a scale of a magnitude from `least` to
+/// `most`, as E4M3.
 std::int64_t blocks_with_codes(const std::vector<std::byte>& codes,
-                               const std::vector<std::byte>& scales, bool zero_scale) {
+                               const std::vector<std::byte>& scales, std::uint8_t least,
+                               std::uint8_t most) {
   std::int64_t found = 0;
   for (std::size_t b = 0; b < scales.size(); ++b) {
-    if (((scales[b] & std::byte{0x7F}) == std::byte{0}) != zero_scale) continue;
+    const auto magnitude = std::to_integer<std::uint8_t>(scales[b] & std::byte{0x7F});
+    if (magnitude < least || magnitude > most) continue;
     const auto begin = codes.begin() + static_cast<std::ptrdiff_t>(8 * b);
     found += std::any_of(begin, begin + 8, is_not_zero);
   }
@@ -62,13 +71,20 @@ Counts count(const LogicalTensor& t, const Chunk& chunk) {
     if (v > 0 && v < 0x7F) counts.positive += histogram[v];
     if (magnitude >= 8 && magnitude != E4M3::kNaN) counts.normal += histogram[v];
   }
+  counts.subnormal = std::accumulate(&histogram[1], &histogram[8], std::int64_t{0});
+  counts.largest = histogram[0x7E];
+  counts.next = histogram[0x7D] + histogram[0x7C];
+  // Over codes of zero such scales are harmless.
   const bool tiny = counts.normal == 0 && counts.positive > 0;
-  if (tiny || histogram[0] + histogram[0x80] > 0) {
+  const bool subnormal = counts.subnormal > counts.normal,
+             saturated = counts.largest > chunk.count / 16;
+  if (tiny || subnormal || saturated || histogram[0] + histogram[0x80] > 0) {
     codes.resize(scales.size() * 8);
     t.read_blocks(chunk.begin, codes, scales);
-    counts.zero = blocks_with_codes(codes, scales, true);
-    if (tiny)
-      counts.positive = blocks_with_codes(codes, scales, false);  // over zeros they are harmless
+    counts.zero = blocks_with_codes(codes, scales, 0, 0);
+    if (tiny) counts.positive = blocks_with_codes(codes, scales, 1, 0x7F);
+    if (subnormal) counts.subnormal = blocks_with_codes(codes, scales, 1, 7);
+    if (saturated) counts.largest = blocks_with_codes(codes, scales, 0x7E, 0x7E);
   }
   return counts;
 }
@@ -159,6 +175,13 @@ void report(const LogicalTensor& t, const Counts& c, Findings& findings) {
   if (c.normal == 0 && c.positive > 0)
     findings.add("scale-subnormal", t.module(),
                  fmt::format("{}: all {} block scales are below 2^-6", where, total));
+  else if (c.subnormal > c.normal)
+    findings.add("scale-subnormal", t.module(),
+                 fmt::format("{}: {} are below 2^-6", where, share(c.subnormal, total)));
+  // Scales that a quantizer chose thin out towards the largest. Scales that were cut pile up there.
+  if (c.largest > total / 16 && c.largest > 4 * c.next)
+    findings.add("scale-saturated", t.module(),
+                 fmt::format("{}: {} are 448, the largest", where, share(c.largest, total)));
 }
 
 /// Returns the largest magnitude of a code with scale number `at` of an FP8 weight.
@@ -300,6 +323,7 @@ void exchange(const std::vector<const LogicalTensor*>& weights, const std::vecto
                        hash);
     const Counts& c = counts[i];
     items.push_back(mine[i] ? nlohmann::json{c.nan, c.negative, c.zero, c.normal, c.positive,
+                                             c.subnormal, c.largest, c.next,
                                              static_cast<int>(swizzled[i])}
                             : nlohmann::json());
   }
@@ -307,12 +331,12 @@ void exchange(const std::vector<const LogicalTensor*>& weights, const std::vecto
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const nlohmann::json& item = items[i];
     if (item.is_null()) continue;
-    require<FormatError>(item.is_array() && item.size() == 6 &&
+    require<FormatError>(item.is_array() && item.size() == 9 &&
                              std::ranges::all_of(item, &nlohmann::json::is_number_integer),
                          "what was counted in {} is no such thing", weights[i]->name);
     const std::vector<std::int64_t> n = item;
-    counts[i] = {n[0], n[1], n[2], n[3], n[4]};
-    swizzled[i] = n[5] != 0;
+    counts[i] = {n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]};
+    swizzled[i] = n[8] != 0;
   }
 }
 

@@ -1,20 +1,27 @@
 // The effect of each fault in each loader.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
+#include "checkpoint/base/json.h"
 #include "checkpoint/verify/checks.h"
+#include "nvfp4/error.h"
 
 namespace nvfp4 {
 
 std::string_view verdict_name(Verdict verdict) {
-  return verdict == Verdict::reads ? "reads" : verdict == Verdict::refuses ? "refuses" : "misreads";
+  constexpr std::string_view kNames[] = {"unknown", "reads", "refuses", "misreads"};
+  return kNames[static_cast<std::size_t>(verdict)];
 }
 
 bool VerifyReport::broken() const {
-  if (count(Severity::error) > 0) return true;
-  const auto reads = [](const LoaderVerdict& v) { return v.verdict == Verdict::reads; };
-  const auto could = [](const LoaderVerdict& v) { return v.code != "loader-format"; };
-  return std::ranges::none_of(loaders, reads) && std::ranges::any_of(loaders, could);
+  const bool judged = !loader.empty() && !loaders.empty();
+  return count(Severity::error) > 0 || (judged && is_bad(loaders.front().verdict));
+}
+
+bool VerifyReport::is_unknown() const {
+  return !loader.empty() && !loaders.empty() && loaders.front().verdict == Verdict::unknown;
 }
 
 namespace checkpoint {
@@ -27,7 +34,7 @@ using enum Verdict;
 struct Reach {
   std::string_view code;
   Verdict verdict;
-  std::array<std::string_view, 4> loaders = {};  ///< empty: all loaders
+  std::array<std::string_view, 5> loaders = {};  ///< empty: all loaders
 };
 
 constexpr Reach kReach[] = {
@@ -35,6 +42,12 @@ constexpr Reach kReach[] = {
     {"stored-twice", misreads},
     {"changed-file", misreads},
     {"missing-layers", misreads},
+    {"missing-embedding", misreads},
+    {"missing-head", misreads},
+    {"missing-norm", misreads},
+    {"not-finite", misreads},
+    {"rows-repeat", misreads},
+    {"codes-zero-everywhere", misreads},
     {"missing-global-scale", misreads},
     {"swizzled-scales", misreads},
     {"nibble-order", misreads},
@@ -45,17 +58,19 @@ constexpr Reach kReach[] = {
     {"global-scale-invalid", misreads},
     {"global-scale-sense", misreads},
     // llama.cpp computes with 8-bit activations and fuses nothing.
-    {"missing-input-scale", misreads, {kVllm, kSglang, kTensorRt, kTransformers}},
-    {"input-scale-invalid", misreads, {kVllm, kSglang, kTensorRt, kTransformers}},
+    {"missing-input-scale", misreads, {kVllm, kSglang, kTensorRt, kTransformers, kWithNvfp4}},
+    {"input-scale-invalid", misreads, {kVllm, kSglang, kTensorRt, kTransformers, kWithNvfp4}},
     // transformers has single layers with their own scales.
     {"fused-globals", misreads, {kVllm, kSglang}},
     {"fused-globals", refuses, {kTensorRt}},
-    {"fused-globals-far", misreads, {kVllm, kSglang, kTransformers, kLlamaCpp}},
+    {"fused-globals-far", misreads, {kVllm, kSglang, kTransformers, kWithNvfp4, kLlamaCpp}},
     {"fused-globals-far", refuses, {kTensorRt}},
     {"fused-input-scales", reads, {kVllm, kSglang}},
     {"fused-input-scales", refuses, {kTensorRt}},
     {"fused-partly", refuses, {kVllm, kSglang, kTensorRt}},
     {"hf-quant-keys", refuses, {kVllm}},
+    {"parallel-cut", refuses, {kVllm, kSglang, kTensorRt}},
+    {"not-quantized", unknown},
     {"source-missing", misreads},
     {"other-source", reads},
     {"far-from-source", misreads},
@@ -86,6 +101,25 @@ bool concerns(std::string_view code, std::string_view loader) {
     if (names(reach, loader)) return true;
   }
   return !known;
+}
+
+std::vector<LoaderVerdict> answers_of(const std::string& json) try {
+  std::vector<LoaderVerdict> answers;
+  if (json.empty()) return answers;
+  const Json all = Json::parse(json);
+  for (const auto& [loader, answer] : all.items()) {
+    LoaderVerdict& v = answers.emplace_back();
+    v.loader = loader;
+    const auto verdict = answer.at("verdict").get<std::string>();
+    for (const Verdict known : {Verdict::reads, Verdict::refuses, Verdict::misreads})
+      if (verdict == verdict_name(known)) v.verdict = known;
+    v.text = answer.at("text").get<std::string>();
+    v.version = answer.at("version").get<std::string>();
+    v.tensors = answer.at("tensors").get<decltype(v.tensors)>();
+  }
+  return answers;
+} catch (const Json::exception& e) {
+  throw FormatError(fmt::format("answers of loaders: {}", e.what()), ErrorCode::invalid_json);
 }
 
 }  // namespace checkpoint

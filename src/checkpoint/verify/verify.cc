@@ -25,6 +25,8 @@ VerifyReport verify(const VerifyOptions& options, Measured& measured) try {
       options.loader.empty() || std::ranges::find(loaders, options.loader) != loaders.end(),
       ErrorCode::not_a_choice, "loader = {}, must be one of {}", options.loader,
       fmt::join(loaders, ", "));
+  require<ValueError>(options.tensor_parallel.value_or(1) >= 1,
+                      "tensor_parallel = {}, must be at least 1", *options.tensor_parallel);
   Findings findings(options.loader);
   const bool gguf = is_gguf_name(options.path) && !std::filesystem::is_directory(options.path);
   Subject subject =
@@ -45,10 +47,14 @@ VerifyReport verify(const VerifyOptions& options, Measured& measured) try {
     if (t.is_nvfp4() && report.scheme != "nvfp4") report.scheme = t.input ? "nvfp4" : "nvfp4a16";
   }
   if (subject.folder && subject.complete) check_layers(subject, findings);
+  check_outside(subject, options.full, findings);
+  check_zero_codes(subject, findings);
+  report.tensor_parallel = check_tensor_parallel(subject, options.tensor_parallel, findings);
   check_config(subject, findings);
   check_globals(subject, findings);
   check_caches(subject, findings);
   check_loaders(subject, findings);
+  for (LoaderVerdict& answer : answers_of(options.answers)) findings.judge(std::move(answer));
   const CacheScales caches(subject.tensors, {subject.model_type},
                            declares_cache(subject.in_config, subject.in_hf_quant));
   check_scales(subject.tensors, subject.defective, caches, findings, measured, options.progress);

@@ -21,6 +21,22 @@ MODELS = {
 }
 
 
+#: Types of language models whose verdict for vLLM is "reads" (src/checkpoint/engines/engines.cc).
+TYPES = ("apertus", "cohere", "cohere2", "ernie4_5", "exaone4", "gemma", "gemma3_text", "glm4", "granite",
+         "granitemoe", "llama", "mistral", "mixtral", "nemotron", "olmoe", "opt", "phi3", "qwen2", "qwen2_moe",
+         "qwen3", "qwen3_moe")
+
+
+def make_type(at, model_type):
+    """Returns the folder of a tiny model with random weights, quantized."""
+    torch.manual_seed(1)
+    config = t.AutoConfig.for_model(model_type, **SIZES, intermediate_size=256, num_experts=4, num_local_experts=4,
+                                    num_experts_per_tok=2, moe_intermediate_size=128, pad_token_id=0)
+    t.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(at / "source")
+    nvfp4.quantize_checkpoint(at / "source", at / "out", scheme="nvfp4a16")
+    return at / "out"
+
+
 def make(at, model, scheme, format, amax=INPUT_AMAX):
     """A folder below `at`."""
     torch.manual_seed(1)

@@ -1,0 +1,42 @@
+"""Asks the installed transformers whether it reads a checkpoint, in a process of its own: what is registered
+there, and what a hostile configuration does there, stays there."""
+
+import json
+import os
+import subprocess
+import sys
+
+#: Loaders that can be asked.
+ASKED = ("transformers", "transformers+nvfp4")
+_SECONDS = 1800
+_CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from nvfp4.transformers import ask; ask.main(sys.argv[2:])"
+
+
+def unknown(text, version=""):
+    """Returns an answer that settles nothing."""
+    return {"verdict": "unknown", "text": text, "version": version, "tensors": {}}
+
+
+def answers(folder, loaders):
+    """Returns the answers of those of the loaders that can be asked, as JSON, or "". `folder`: of a model, on this
+    machine."""
+    loaders = [loader for loader in ASKED if loader in loaders]
+    return json.dumps(_answers(folder, loaders)) if loaders else ""
+
+
+def _answers(folder, loaders):
+    if not os.path.isdir(folder):
+        return {loader: unknown("transformers reads model folders") for loader in loaders}
+    # The working folder must not be searched for modules.
+    path = [os.path.dirname(os.path.dirname(os.path.abspath(__file__))), *filter(None, sys.path)]
+    quiet = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DEACTIVATE_ASYNC_LOAD": "1", "PYTHONSAFEPATH": "1"}
+    try:
+        asked = subprocess.run([sys.executable, "-c", _CODE, json.dumps(path), os.path.abspath(folder), *loaders],
+                               env=quiet, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS)
+        return json.loads(asked.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        reason = f"transformers had no answer after {_SECONDS} seconds"
+    except (ValueError, IndexError):
+        lines = asked.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {asked.returncode}"]
+        reason = f"transformers could not be asked: {lines[-1]}"
+    return {loader: unknown(reason) for loader in loaders}

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace nvfp4::checkpoint {
+
+/// A release of an inference engine, and the models that it declares and that were loaded with it.
+/// Lists are words with a space before and after each.
+struct Engine {
+  std::string_view loader;    ///< the name from known_loaders()
+  std::string_view version;   ///< such as "vLLM 0.32.0"
+  std::string_view declared;  ///< entries of "architectures" that the release lists
+  /// Models that tests load with the release, quantized: "model_type/architecture".
+  std::string_view loaded;
+  /// Values of ModelOpt's "quant_algo" that the release accepts. Empty if they are not known.
+  std::string_view algorithms = {};
+
+  bool declares(std::string_view architecture) const;
+  bool was_loaded(std::string_view model_type, std::string_view architecture) const;
+  bool accepts(std::string_view algorithm) const;
+};
+
+std::span<const Engine> engines();
+/// Returns the release of a loader that the tables describe, or null if there is none.
+const Engine* find_engine(std::string_view loader);
+
+}  // namespace nvfp4::checkpoint
