@@ -1,8 +1,7 @@
-#include "checkpoint/work/fp8.h"
-
 #include <cfloat>
 
 #include "checkpoint/checkpoints.h"
+#include "checkpoint/work/work.h"
 
 /// FP8 beside NVFP4: what recipes make of weights.
 namespace nvfp4::fp8_test {

@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "checkpoint/families/experts.h"
@@ -17,19 +16,13 @@
 #include "checkpoint/recipe/recipe.h"
 #include "checkpoint/source/model_folder.h"
 #include "checkpoint/statistics/statistics.h"
-#include "checkpoint/work/copy.h"
-#include "checkpoint/work/dequantize.h"
-#include "checkpoint/work/fp8.h"
-#include "checkpoint/work/quantize.h"
-#include "checkpoint/work/transcode.h"
+#include "checkpoint/work/work.h"
 #include "nvfp4/checkpoint/checkpoint.h"
 #include "quantizers/method.h"
 
 /// The complete plan of the output, except the bytes of its tensors. It is made before the first
 /// byte is written.
 namespace nvfp4::checkpoint {
-
-using Work = std::variant<QuantizeWork, TranscodeWork, CopyWork, Fp8Work, DequantizeWork>;
 
 /// One matrix that is not copied byte for byte.
 struct Unit {

@@ -74,12 +74,6 @@ std::int64_t elements_per_measure(const LogicalTensor& tensor) {
 }
 
 AmaxResult measure_chunk(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count,
-                         const Backend& backend, Buffers& buffers) {
-  return measure_chunk(tensor, begin, count, backend,
-                       grow(buffers.input, count * element_bytes(tensor)));
-}
-
-AmaxResult measure_chunk(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count,
                          const Backend& backend, std::span<std::byte> bytes) {
   read_elements(tensor, begin, bytes, element_bytes(tensor));
   return backend.amax({bytes.data(), read_dtype(tensor), 1, count}, 0, 1);

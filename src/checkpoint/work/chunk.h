@@ -29,10 +29,8 @@ std::int64_t elements_per_measure(const LogicalTensor& tensor);
 /// Returns the dtype in which rows are read: the tensor's own, or FP32 for codes.
 DType read_dtype(const LogicalTensor& tensor);
 
-/// Returns the largest magnitude of the tensor's elements [begin, begin + count).
-AmaxResult measure_chunk(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count,
-                         const Backend& backend, Buffers& buffers);
-/// Measures in the same way and leaves the elements in `bytes`, which has their size.
+/// Returns the largest magnitude of the tensor's elements [begin, begin + count), and leaves them
+/// in `bytes`, which has their size.
 AmaxResult measure_chunk(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count,
                          const Backend& backend, std::span<std::byte> bytes);
 

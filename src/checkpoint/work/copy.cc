@@ -1,8 +1,7 @@
-#include "checkpoint/work/copy.h"
-
 #include <cstring>
 
 #include "checkpoint/io/grow.h"
+#include "checkpoint/work/work.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

@@ -1,9 +1,8 @@
-#include "checkpoint/work/dequantize.h"
-
 #include <cmath>
 
 #include "checkpoint/io/grow.h"
 #include "checkpoint/verify/fp8_codes.h"
+#include "checkpoint/work/work.h"
 #include "core/printable.h"
 #include "core/require.h"
 

@@ -1,11 +1,10 @@
-#include "checkpoint/work/fp8.h"
-
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
 #include <cstring>
 
 #include "checkpoint/io/grow.h"
+#include "checkpoint/work/work.h"
 
 namespace nvfp4::checkpoint {
 namespace {

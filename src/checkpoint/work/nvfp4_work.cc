@@ -1,8 +1,7 @@
-#include "checkpoint/work/nvfp4_work.h"
-
 #include <algorithm>
 
 #include "checkpoint/io/grow.h"
+#include "checkpoint/work/work.h"
 
 namespace nvfp4::checkpoint {
 namespace {

@@ -1,6 +1,5 @@
-#include "checkpoint/work/quantize.h"
-
 #include "checkpoint/io/grow.h"
+#include "checkpoint/work/work.h"
 #include "quantizers/gptq.h"
 
 namespace nvfp4::checkpoint {

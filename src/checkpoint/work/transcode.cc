@@ -1,9 +1,8 @@
-#include "checkpoint/work/transcode.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "checkpoint/io/grow.h"
+#include "checkpoint/work/work.h"
 
 namespace nvfp4::checkpoint {
 namespace {
