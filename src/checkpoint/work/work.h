@@ -15,8 +15,7 @@
 #include "checkpoint/io/grow.h"
 #include "checkpoint/work/chunk.h"
 
-/// What becomes of a matrix: a class for each kind of work, with its encoding and its place in the
-/// output.
+/// The work on matrices: a class for each kind, with its encoding and its place in the output.
 namespace nvfp4::checkpoint {
 
 inline constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
