@@ -24,6 +24,14 @@ enum class Severity : std::uint8_t {
 /// Returns "error", "warning" or "note".
 std::string_view severity_name(Severity severity);
 
+/// The way in which repair_checkpoint() treats a fault.
+enum class Repair : std::uint8_t {
+  none,         ///< it leaves the fault, or mends it by a rule for this kind
+  rewritten,    ///< it writes the index and the configurations anew
+  from_source,  ///< it quantizes the weight of the source again
+  impossible,   ///< it refuses the checkpoint
+};
+
 /// A kind of finding. docs/findings.md lists all kinds.
 struct FindingKind {
   std::string_view code;
@@ -31,6 +39,7 @@ struct FindingKind {
   std::string_view meaning;
   std::string_view effect;  ///< effect on a loader
   std::string_view fix;
+  Repair repair = Repair::none;
 };
 /// Returns all kinds, as in docs/findings.md.
 std::span<const FindingKind> finding_kinds();

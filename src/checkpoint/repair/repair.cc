@@ -27,30 +27,10 @@ namespace nvfp4 {
 namespace {
 
 using namespace checkpoint;
-using Codes = std::set<std::string_view>;
 
-/// Returns the codes of findings that cannot be repaired.
-const Codes& hopeless() {
-  static const Codes codes = {"interrupted",   "unreadable-file", "stored-twice",   "fused-partly",
-                              "missing-shard", "missing-layers",  "source-missing", "declared-only",
-                              "unknown-form",  "not-quantized",   "other-source",   "code-nan"};
-  return codes;
-}
-/// Returns the codes that are repaired only with the weights of the source.
-const Codes& need_source() {
-  static const Codes codes = {
-      "missing-scale", "missing-global-scale", "wrong-dtype",     "wrong-shape",
-      "scale-nan",     "global-scale-invalid", "far-from-source", "fused-globals-far"};
-  return codes;
-}
-/// Returns the codes that rewriting the index and the configurations always repairs.
-const Codes& rewritten() {
-  static const Codes codes = {
-      "bad-index",        "no-index",          "index-missing-tensor",    "index-unlisted-tensor",
-      "index-total-size", "undeclared",        "declared-format",         "group-size",
-      "hf-quant-keys",    "configs-disagree",  "excludes-differ",         "excluded-quantized",
-      "bad-config",       "kept-not-excluded", "not-in-quantized-layers", "quantized-layer-absent"};
-  return codes;
+/// Returns the way in which findings of this code are repaired.
+Repair repair_of(std::string_view code) {
+  return std::ranges::find(finding_kinds(), code, &FindingKind::code)->repair;
 }
 
 class Repairer {
@@ -144,19 +124,19 @@ class Repairer {
   void read_findings() {
     std::set<std::string> told;
     for (const Finding& f : report_.before.findings) {
-      require<UnsupportedError>(!hopeless().contains(f.code), ErrorCode::not_repairable,
+      require<UnsupportedError>(repair_of(f.code) != Repair::impossible, ErrorCode::not_repairable,
                                 "{}: cannot be repaired: {}", f.code, f.text);
       findings_[std::string(module_of(f.tensor))].insert(f.code);
-      if (rewritten().contains(f.code) && told.insert(f.code).second)
+      if (repair_of(f.code) == Repair::rewritten && told.insert(f.code).second)
         change(f.code, f.tensor,
                f.code.find("index") != std::string::npos ? "the index is written anew"
                                                          : "the configuration is written anew");
     }
   }
 
-  bool found(const LogicalTensor& t, const char* code) const {
+  bool found(const LogicalTensor& t, std::string_view code) const {
     const auto it = findings_.find(t.module());
-    return it != findings_.end() && it->second.contains(code);
+    return it != findings_.end() && it->second.contains(std::string(code));
   }
 
   void drop_orphans() {
@@ -248,13 +228,14 @@ class Repairer {
                                 "scale-negative: cannot be repaired: {}: no sign of FP8 is known "
                                 "to be wrong",
                                 t.scales ? t.scales.describe() : t.data.describe());
-      for (const std::string_view code : need_source())
-        require<UnsupportedError>(t.is_nvfp4() || !found(t, std::string(code).c_str()) ||
-                                      (t.is_plain() && code == "far-from-source"),
+      for (const FindingKind& kind : finding_kinds())
+        require<UnsupportedError>(kind.repair != Repair::from_source || t.is_nvfp4() ||
+                                      !found(t, kind.code) ||
+                                      (t.is_plain() && kind.code == "far-from-source"),
                                   ErrorCode::not_repairable,
                                   "{}: cannot be repaired: {}: {}, and only NVFP4 weights are "
                                   "quantized again",
-                                  code, t.data.describe(), t.form_name());
+                                  kind.code, t.data.describe(), t.form_name());
     }
   }
 
@@ -264,8 +245,8 @@ class Repairer {
     for (auto& [key, members] : groups_) {
       std::string code;
       for (const LogicalTensor* t : members) {
-        for (const std::string_view c : need_source())
-          if (found(*t, std::string(c).c_str())) code = c;
+        for (const FindingKind& kind : finding_kinds())
+          if (kind.repair == Repair::from_source && found(*t, kind.code)) code = kind.code;
         if (code.empty() && found(*t, "fused-globals") && source_of(*members[0]) != nullptr)
           code = "fused-globals";
       }
