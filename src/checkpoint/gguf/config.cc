@@ -22,28 +22,48 @@ const Json* value_of(const Json& config, std::initializer_list<const char*> name
   return nullptr;
 }
 
-/// Returns "rope_parameters" of newer transformers, or "rope_scaling" of older ones.
+/// Returns "rope_parameters" of newer transformers with "rope_scaling" of older ones. Throws
+/// FormatError if they contradict each other.
 Json rope_of(const Json& config) {
-  const Json* rope = value_of(config, {"rope_parameters", "rope_scaling"});
-  return rope != nullptr && rope->is_object() ? *rope : Json::object();
+  Json all = Json::object();
+  for (const char* name : {"rope_parameters", "rope_scaling"}) {
+    const Json* rope = value_of(config, {name});
+    if (rope == nullptr || !rope->is_object()) continue;
+    for (const auto& [key, value] : rope->items()) {
+      Json& one = all[key == "type" ? "rope_type" : key];
+      require<FormatError>(one.is_null() || value.is_null() || one == value,
+                           "config.json: '{}' = {} in rope_scaling, {} in rope_parameters",
+                           printable(key), checkpoint::dump_line(value),
+                           checkpoint::dump_line(one));
+      if (!value.is_null()) one = value;
+    }
+  }
+  return all;
 }
 
 std::string rope_type(const Json& rope) {
-  const Json* type = value_of(rope, {"rope_type", "type"});
+  const Json* type = value_of(rope, {"rope_type"});
   return type != nullptr && type->is_string() ? type->get<std::string>() : "default";
-}
-
-double rope_theta(const Json& config) {
-  const Json rope = rope_of(config);  // a named object, because theta points into it
-  const Json* theta = value_of(rope, {"rope_theta"});
-  const Json* outer = value_of(config, {"rope_theta"});
-  if (theta == nullptr) theta = outer;
-  return theta != nullptr && theta->is_number() ? theta->get<double>() : 10000.0;
 }
 
 double number_of(const Json& json, const char* name, double otherwise) {
   const Json* value = value_of(json, {name});
   return value != nullptr && value->is_number() ? value->get<double>() : otherwise;
+}
+
+/// Returns a number that must be finite and greater than 0, or `otherwise` without one.
+double positive_of(const Json& json, const char* name, double otherwise) {
+  const Json* value = value_of(json, {name});
+  if (value == nullptr) return otherwise;
+  const double number = value->is_number() ? value->get<double>() : 0;
+  require<FormatError>(number > 0 && std::isfinite(number),
+                       "config.json: {} = {}, must be a number greater than 0", name,
+                       checkpoint::dump_line(*value));
+  return number;
+}
+
+double rope_theta(const Json& config) {
+  return positive_of(rope_of(config), "rope_theta", positive_of(config, "rope_theta", 10000.0));
 }
 
 std::int64_t head_dim(const Json& config) {
@@ -94,7 +114,7 @@ void add_rope(Entries& out, const Json& config, const std::string& file) {
   out.add("rope.freq_base", new_f32(rope_theta(config)));
   if (type == "linear" || type == "yarn") {
     out.add("rope.scaling.type", new_text(type));
-    out.add("rope.scaling.factor", new_f32(number_of(rope, "factor", 1)));
+    out.add("rope.scaling.factor", new_f32(positive_of(rope, "factor", 1)));
   }
   if (type == "yarn") {
     out.u32("rope.scaling.original_context_length",
@@ -155,7 +175,7 @@ void require_computed(const Json& config, const std::string& file) {
 }
 
 void add_heads(Entries& out, const Json& config, const Architecture& architecture) {
-  out.needed("attention.head_count", {"num_attention_heads"});
+  out.needed("attention.head_count", {"num_attention_heads"}, 1);
   if (!architecture.latent) {
     out.needed("attention.head_count_kv", {"num_key_value_heads", "num_attention_heads"});
     if (value_of(config, {"head_dim"}) != nullptr) {
@@ -219,11 +239,11 @@ std::vector<NewEntry> entries_of(const Json& config, const Architecture& archite
   out.plain(std::string(kQuantizationKey), new_u32(kQuantizationVersion));
   out.plain(std::string(kFileTypeKey), new_u32(kMostlyNvfp4));
   out.needed("block_count", {"num_hidden_layers"}, 1);
-  out.needed("context_length", {"max_position_embeddings"});
-  out.needed("embedding_length", {"hidden_size"});
-  out.needed("feed_forward_length", {"intermediate_size"});
+  out.needed("context_length", {"max_position_embeddings"}, 1);
+  out.needed("embedding_length", {"hidden_size"}, 1);
+  out.needed("feed_forward_length", {"intermediate_size"}, 1);
   out.optional("vocab_size", {"vocab_size"});
-  out.add("attention.layer_norm_rms_epsilon", new_f32(number_of(config, "rms_norm_eps", 1e-6)));
+  out.add("attention.layer_norm_rms_epsilon", new_f32(positive_of(config, "rms_norm_eps", 1e-6)));
   add_heads(out, config, architecture);
   add_rope(out, config, config_file);
   add_experts(out, config, architecture, config_file);
@@ -233,8 +253,9 @@ std::vector<NewEntry> entries_of(const Json& config, const Architecture& archite
 std::vector<float> rope_factors(const Json& config) {
   const Json rope = rope_of(config);
   if (rope_type(rope) != "llama3") return {};
-  const double factor = number_of(rope, "factor", 8), low = number_of(rope, "low_freq_factor", 1),
-               high = number_of(rope, "high_freq_factor", 4);
+  const double factor = positive_of(rope, "factor", 8),
+               low = positive_of(rope, "low_freq_factor", 1),
+               high = positive_of(rope, "high_freq_factor", 4);
   const auto old_context =
       static_cast<double>(integer_of(rope, {"original_max_position_embeddings"}, 8192));
   const std::int64_t dim = head_dim(config);

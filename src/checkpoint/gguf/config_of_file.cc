@@ -63,8 +63,12 @@ class ConfigMaker {
                {"model_type", architecture_.model_type},
                {"torch_dtype", "bfloat16"}};
     for (const std::string& key : required_keys(architecture_))
-      if (file_.header().find(prefix_ + key) == nullptr) fail("has no key '{}{}'", prefix_, key);
+      if (file_.header().find(prefix_ + key) == nullptr)
+        fail("has no key '{}{}'", prefix_, key);
+      else
+        require_positive(key);
     add_sizes();
+    check_layers();
     if (architecture_.latent)
       add_latent_heads();
     else
@@ -107,11 +111,17 @@ class ConfigMaker {
     if (value == nullptr) return nullptr;
     Json json = json_of(*value);
     constexpr double kMost = 0xFFFFFFFF;  // limit of integers: sums do not overflow
-    if (json.is_number() && std::isfinite(json.get<double>()) &&
-        (json.is_number_float() || std::abs(json.get<double>()) <= kMost))
+    if (json.is_number() && std::isfinite(json.get<double>()) && json.get<double>() >= 0 &&
+        (json.is_number_float() || json.get<double>() <= kMost))
       return json;
-    fail("key '{}{}' = {}, must be a number of 32 bits", prefix_, key, checkpoint::dump_line(json));
+    fail("key '{}{}' = {}, must be a number of 32 bits, at least 0", prefix_, key,
+         checkpoint::dump_line(json));
     return nullptr;
+  }
+
+  /// Requires that a number that the file has is not 0.
+  void require_positive(std::string_view key) {
+    if (number(key) == 0) fail("key '{}{}' = 0, must be greater", prefix_, key);
   }
 
   /// Copies a number. Without the key it writes `otherwise` unless that is null.
@@ -149,6 +159,18 @@ class ConfigMaker {
     copy("num_attention_heads", "attention.head_count");
     copy("num_key_value_heads", "attention.head_count_kv",
          config_.value("num_attention_heads", Json()));
+  }
+
+  /// Requires tensors of each layer that is counted, and of no other.
+  void check_layers() {
+    std::set<std::int64_t> layers;
+    for (const TensorInfo& t : file_.header().tensors)
+      if (const auto layer = layer_of(t.name)) layers.insert(*layer);
+    const std::int64_t count = integer_at("num_hidden_layers");
+    const auto with_tensors = static_cast<std::int64_t>(layers.size());
+    if (with_tensors == count && (count == 0 || *layers.rbegin() == count - 1)) return;
+    fail("key '{}block_count' = {}, but {} layers have tensors, up to layer {}", prefix_, count,
+         with_tensors, layers.empty() ? -1 : *layers.rbegin());
   }
 
   void add_heads() {
@@ -220,6 +242,7 @@ class ConfigMaker {
   }
 
   void add_rope() {
+    require_positive("rope.freq_base");
     copy("rope_theta", "rope.freq_base", 10000.0);
     Json factor = number("rope.scaling.factor");
     if (const Json old = number("rope.scale_linear"); factor.is_null()) factor = old;

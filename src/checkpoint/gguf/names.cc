@@ -14,6 +14,17 @@ struct Numbers {
   std::int64_t layer = -1, expert = -1;
 };
 
+/// Removes a number of at most seven digits from the front. Null if there is none.
+std::optional<std::int64_t> take_number(std::string_view& text) {
+  std::size_t digits = 0;
+  std::int64_t number = 0;
+  for (; digits < text.size() && digits < 7 && text[digits] >= '0' && text[digits] <= '9'; ++digits)
+    number = 10 * number + (text[digits] - '0');
+  if (digits == 0 || (digits > 1 && text.front() == '0')) return std::nullopt;
+  text.remove_prefix(digits);
+  return number;
+}
+
 /// Reports whether a name matches the pattern, and reads its numbers.
 bool matches(std::string_view pattern, std::string_view name, Numbers& numbers) {
   while (!pattern.empty()) {
@@ -23,14 +34,9 @@ bool matches(std::string_view pattern, std::string_view name, Numbers& numbers) 
       pattern.remove_prefix(1);
       continue;
     }
-    std::int64_t& number = pattern[1] == 'l' ? numbers.layer : numbers.expert;
-    std::size_t digits = 0;
-    number = 0;
-    for (; digits < name.size() && digits < 7 && name[digits] >= '0' && name[digits] <= '9';
-         ++digits)
-      number = 10 * number + (name[digits] - '0');
-    if (digits == 0 || (digits > 1 && name.front() == '0')) return false;
-    name.remove_prefix(digits);
+    const std::optional<std::int64_t> number = take_number(name);
+    if (!number) return false;
+    (pattern[1] == 'l' ? numbers.layer : numbers.expert) = *number;
     pattern.remove_prefix(3);
   }
   return name.empty();
@@ -105,6 +111,13 @@ std::optional<std::string> model_name_of(const Architecture& architecture,
     return filled(pair->model, numbers) + std::string(ending);
   }
   return std::nullopt;
+}
+
+std::optional<std::int64_t> layer_of(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  const std::optional<std::int64_t> number = take_number(name);
+  return name.starts_with('.') ? number : std::nullopt;
 }
 
 bool stacks_experts(std::string_view file_name) {

@@ -201,9 +201,14 @@ class View final : public checkpoint::TensorSource {
                               name_, parts);
     architecture_ = architecture_of(file_);
     std::string known;
-    for (const Architecture* a : architectures())
+    for (const Architecture* a : architectures()) {
+      require<UnsupportedError>(architecture_ != nullptr || a->name != *name,
+                                "{}: '{}.expert_count' = {}, must be {} in {} models", name_,
+                                a->name, header().integer(*name + ".expert_count").value_or(0),
+                                a->experts ? "the number of experts" : "0", a->model_type);
       if (known.find(a->name) == std::string::npos)
         known += (known.empty() ? "" : ", ") + std::string(a->name);
+    }
     require<UnsupportedError>(architecture_ != nullptr,
                               "{}: architecture '{}', must be one of {} to get names back", name_,
                               printable(*name), known);
@@ -302,9 +307,10 @@ class View final : public checkpoint::TensorSource {
     if (!heads && place->key)
       heads = header().integer(fmt::format("{}.attention.head_count", architecture_->name));
     const std::int64_t rows = t.shape.empty() ? 0 : t.shape[0];
-    require<FormatError>(heads && *heads > 0 && *heads <= rows / 2 && rows % (2 * *heads) == 0,
+    require<FormatError>(heads.has_value(), "{}: has no key '{}'", name_, key);
+    require<FormatError>(*heads > 0 && *heads <= rows / 2 && rows % (2 * *heads) == 0,
                          "{}: tensor '{}': {} rows, must be an even number for each of '{}' = {}",
-                         name_, printable(t.name), rows, key, heads.value_or(0));
+                         name_, printable(t.name), rows, key, *heads);
     return {rows / *heads};
   }
 

@@ -62,6 +62,7 @@ class Maker {
     }
     for (std::size_t i = 0; i < specs.size(); ++i)
       if (!seen[i]) add_plain(i);
+    check_layers();
     for (auto& [key, members] : members_) place(members);
     warn_of_dropped();
     return std::move(layout_);
@@ -137,6 +138,20 @@ class Maker {
     Member member{spec.name, find_type(type), spec.shape, std::move(*place), i};
     member.dtype = spec.dtype;
     add(std::move(member));
+  }
+
+  /// Requires tensors of each layer that config.json counts. No tensor is of another.
+  void check_layers() const {
+    const std::int64_t count = integer_of(config_, {"num_hidden_layers"}, 0);
+    std::int64_t layers = 0, last = -1;
+    for (const auto& [place, members] : members_)
+      if (const std::int64_t layer = std::get<0>(place); layer > last) {
+        ++layers;
+        last = layer;
+      }
+    require<FormatError>(layers == count,
+                         "{}: config.json: num_hidden_layers = {}, but {} layers have tensors",
+                         file_, count, layers);
   }
 
   void add(Member member) {
@@ -273,9 +288,7 @@ std::string_view left_out(std::string_view name, const Json& config) {
     return "the key and value cache";
   // Without a number of layers, no layer is beyond the last. The missing key is another error.
   const std::int64_t layers = integer_of(config, {"num_hidden_layers"}, 0);
-  if (layers > 0 && name.starts_with(kLayers) &&
-      std::atoll(std::string(name.substr(kLayers.size())).c_str()) >= layers)
-    return "multi-token prediction";
+  if (layers > 0 && layer_of(name, kLayers).value_or(0) >= layers) return "multi-token prediction";
   return {};
 }
 

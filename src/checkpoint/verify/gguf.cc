@@ -146,7 +146,7 @@ class GgufCheck {
   void check_layers(std::optional<std::int64_t> layers, const std::string& key) {
     std::map<std::int64_t, std::int64_t> tensors;  // tensors in each layer
     for (const TensorInfo& t : header_.tensors)
-      if (t.name.starts_with("blk.")) ++tensors[std::atoll(t.name.c_str() + 4)];
+      if (const auto layer = gguf::layer_of(t.name)) ++tensors[*layer];
     if (layers && !tensors.empty() && tensors.rbegin()->first >= *layers)
       findings_.add("gguf-key", key,
                     fmt::format("{}: '{}' = {}, but there is a layer {}", where(), key, *layers,

@@ -64,6 +64,8 @@ ForeignFile file_of(const table::Row& row) {
       for (const char* layer : {"0", "1"}) add_bias(layer, module);
   if (model[0] == "latent") {  // in the form with attn_kv_b
     file.tensors.resize(1);
+    for (const char* layer : {"0", "1"})
+      file.add(std::string("blk.") + layer + ".attn_norm.weight", {64});
     for (const auto& [key, value] : {std::pair{"attention.kv_lora_rank", 32},
                                      {"attention.key_length", 24},
                                      {"attention.value_length", 16},
@@ -77,6 +79,7 @@ ForeignFile file_of(const table::Row& row) {
     if (w[0] == "rm") file.keys.erase(w[1]);
     if (w[0] == "bias0" || w[0] == "bias") add_bias("0", w[1]);
     if (w[0] == "bias") add_bias("1", w[1]);
+    if (w[0] == "bias2") add_bias("2", w[1]);
     if (w.size() < 3) continue;
     NewValue& value = file.keys[w[0]];
     if (w[1] == "u32") value = new_u32(std::stoull(w[2]));
@@ -119,6 +122,14 @@ TEST_F(GgufForeign, KeysBecomeTheConfiguration) {
     for (const auto& [key, value] : expected.items())
       EXPECT_EQ(config.at(Json::json_pointer("/" + key)).dump(), value.dump()) << key;
   }
+}
+
+TEST_F(GgufForeign, AbsentHeadsAreNamed) {
+  ForeignFile file = dense_file("llama");
+  file.keys.erase("attention.head_count");
+  file.write(dir / "m.gguf");
+  expect_error<FormatError>([&] { convert(dir / "m.gguf", dir / "out", "bf16"); },
+                            {"m.gguf: has no key 'llama.attention.head_count'"});
 }
 
 /// The factors of head_dim 128, theta 500000, factor 8 and an original length of 8192.
