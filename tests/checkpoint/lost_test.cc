@@ -57,24 +57,25 @@ TEST_F(Lost, InputScalesOfFp8AreTakenOrNamed) {
   for (const Names names : {Names{".weight_scale", ".input_scale"},
                             {".weight_scale_inv", ".input_scale"},
                             {".weight_scale_inv", ".activation_scale"},
-                            {".weight_scale", ".input_scale_ub"},
+                            {".weight_scale", ".activation_scale"},
+                            {".weight_scale", ".act_scale"},
+                            {".weight_scale", ".scale_input"},
                             {".qscale_weight", ".qscale_act"}}) {
     SCOPED_TRACE(names.input);
     const TempDir dir;
     PackedWeight weight = fp8_weight(kZ, 64, 128, names.scale, {}, 64, 128);
     weight.tensors.push_back({{kZ + names.input, DType::f32, {}}, encode({0.5f}, DType::f32)});
     write_model(dir / "a", {weight.tensors}, kLlamaConfig);
-    const bool bound = std::string_view(names.input) == ".input_scale_ub";
     for (const std::string to : {"w4a4", "w4a16", "bf16"}) {
       auto options = convert_options(dir / "a", dir / to, to == "bf16" ? to : "modelopt");
       if (to == "w4a16") options.scheme = Scheme::nvfp4a16;
       EXPECT_EQ(says(convert_checkpoint(options).warnings,
                      "the input scales of 1 FP8 weights are left out: " + kZ),
-                to != "w4a4" || bound);
+                to != "w4a4");
       const LoadedModel out(dir / to);
       EXPECT_EQ(out.tensors.size(), to == "w4a4" ? 4u : to == "w4a16" ? 3u : 1u);
       if (to == "w4a4") {
-        EXPECT_EQ(out.scalar(kZ + ".input_scale"), bound ? 1 : 0.5f * 448 / 2688);
+        EXPECT_EQ(out.scalar(kZ + ".input_scale"), 0.5f * 448 / 2688);
       } else if (to == "bf16") {
         EXPECT_EQ(out.at(kZ + ".weight").bytes, encode(weight.values, DType::bf16));
       }
@@ -87,6 +88,24 @@ TEST_F(Lost, InputScalesOfFp8AreTakenOrNamed) {
   }
 }
 
+TEST(Lost, TensorsBesideQuantizedWeightsAreNamed) {
+  for (const char* name :
+       {".input_scale_ub", ".input_scale_inv", ".input_amax", ".weight_amax", ".output_scale",
+        ".weight_zero_point", ".input_zero_point", ".weight_shape", ".input_quantizer._amax"}) {
+    SCOPED_TRACE(name);
+    const TempDir dir;
+    PackedWeight weight = fp8_weight(kZ, 64, 128, ".weight_scale", {}, 64, 128);
+    weight.tensors.push_back({{kZ + name, DType::f32, {1}}, encode({0.0f}, DType::f32)});
+    write_model(dir / "a", {weight.tensors}, kLlamaConfig);
+    for (const std::string to : {"modelopt", "bf16"}) {
+      EXPECT_TRUE(says(
+          convert(dir / "a", dir / to, to).warnings,
+          "1 tensors beside quantized weights are left out, no output has them: " + kZ + name));
+      EXPECT_FALSE(LoadedModel(dir / to).has(kZ + name));
+    }
+  }
+}
+
 /// Under the name that the formats have for it, beside FP8 that stays.
 TEST_F(Lost, InputScalesOfKeptFp8AreRenamed) {
   PackedWeight weight = fp8_weight(kZ, 64, 128, ".qscale_weight", {}, 64, 128);
@@ -96,6 +115,24 @@ TEST_F(Lost, InputScalesOfKeptFp8AreRenamed) {
   const LoadedModel out(dir / "out");
   EXPECT_EQ(out.scalar(kZ + ".input_scale"), 0.5f);
   EXPECT_FALSE(out.has(kZ + ".qscale_act"));
+}
+
+TEST(Lost, Fp8BesideItsFusedNvfp4IsNamed) {
+  const std::string layer = "model.layers.0.mlp.", gate = layer + "gate_proj",
+                    up = layer + "up_proj";
+  const TempDir dir;
+  write_model(dir / "plain", {{random_tensor(gate + ".weight", {64, 128})}}, kLlamaConfig);
+  quantize_checkpoint(quantize_options(dir / "plain", dir / "nvfp4"));
+  for (const char* name : {"up_proj", "down_proj"}) {
+    LoadedFolder model(dir / "nvfp4");
+    append(model.shards.begin()->second,
+           fp8_weight(layer + name, 64, 128, ".weight_scale", {}, 64, 128));
+    model.write(dir / name);
+    for (const std::string to : {"modelopt", "compressed-tensors"})
+      EXPECT_EQ(says(convert(dir / name, dir / (name + to), to).warnings,
+                     up + " is FP8 but " + gate + " is NVFP4: loaders that fuse them refuse that"),
+                up == layer + name);
+  }
 }
 
 /// A fault is no reason to keep the whole checkpoint from its repair.

@@ -225,6 +225,19 @@ TEST(PatternList, ManyGlobsMeetManyNames) {
   EXPECT_LE(MatchBudget::kSteps - budget->left(), 2000 * 400) << "some for each byte of a name";
 }
 
+/// One by one, these are two million.
+TEST(PatternList, ManyExpressionsAreMatchedAtOnce) {
+  std::vector<std::string> texts = {"re:^(?!.*mlp).*$", "*.x_proj"};
+  for (int i = 0; i < 500; ++i)
+    texts.push_back("re:.*layers\\." + std::to_string(i) + "\\.(mlp|self_attn)\\.x_proj");
+  const PatternList list(texts, std::make_shared<MatchBudget>());
+  std::size_t matched = 0;
+  for (int i = 0; i < 2000; ++i)
+    matched += list.matching("model.layers." + std::to_string(i) + ".mlp.x_proj.weight").size();
+  EXPECT_EQ(matched, 2000u + 500) << "the glob, and the expression of the layer";
+  EXPECT_LE(list.calls(), 2000 * (1 + 2 * (1 + 4))) << "a glob, one alone, four times 128";
+}
+
 TEST(PatternList, HostileGlobsSpendTheBudget) {
   std::vector<std::string> texts;
   for (int i = 1; i < 1000; ++i) texts.push_back(fmt::format("*{:a<{}}?b", "", i));

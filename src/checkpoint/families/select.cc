@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <initializer_list>
+#include <limits>
 #include <span>
 
 #include "checkpoint/families/kept_names.h"
@@ -72,19 +73,6 @@ bool is_thin_head(const safetensors::TensorInfo& t, Parts module) {
 
 constexpr const char* kMtpReason = "multi-token prediction, which loaders build unquantized";
 
-/// Reports whether the module is in "layers.N" with N >= first, behind the model's own layers.
-bool is_layer_from(Parts module, std::int64_t first) {
-  for (std::size_t i = 0; i + 1 < module.size(); ++i)
-    if (module[i] == "layers" && is_number(module[i + 1])) {
-      const std::string_view digits = module[i + 1];
-      std::int64_t number = 0;
-      const auto [end, error] =
-          std::from_chars(digits.data(), digits.data() + digits.size(), number);
-      return error != std::errc{} || number >= first;  // an error means that the number overflows
-    }
-  return false;
-}
-
 Selection keep(std::string_view kind, std::string reason, bool linear = true) {
   return {
       .quantize = false, .kind = std::string(kind), .reason = std::move(reason), .linear = linear};
@@ -114,6 +102,18 @@ std::string obstacle(const safetensors::TensorInfo& t, bool stacked) {
 }
 
 }  // namespace
+
+std::optional<std::int64_t> layer_number(std::string_view module) {
+  const std::vector<std::string_view> parts = split_name(module);
+  for (std::size_t i = 0; i + 1 < parts.size(); ++i)
+    if (parts[i] == "layers" && is_number(parts[i + 1])) {
+      const std::string_view digits = parts[i + 1];
+      std::int64_t number = 0;
+      const auto error = std::from_chars(digits.data(), digits.data() + digits.size(), number).ec;
+      return error == std::errc{} ? number : std::numeric_limits<std::int64_t>::max();
+    }
+  return std::nullopt;
+}
 
 bool is_latent_projection(std::string_view name) {
   return matches_one(kLatentProjections, Where::last, split_name(module_of(name)));
@@ -194,13 +194,13 @@ Selector::Selector(const std::vector<std::string>& ignore, const std::vector<std
 Selection Selector::select(const safetensors::TensorInfo& tensor) {
   Selection s = classify(tensor, families_);
   if (s.quantize && first_mtp_layer_ &&
-      is_layer_from(split_name(module_of(tensor.name)), *first_mtp_layer_))
+      layer_number(module_of(tensor.name)).value_or(0) >= *first_mtp_layer_)
     s = keep("mtp", kMtpReason);
   const std::vector<std::size_t> ignoring = ignore_.matching(tensor.name);
   for (const std::size_t i : ignoring) {
     ignore_used_[i] = true;
     if (s.quantize) {
-      s.reason = "--ignore " + ignore_[i].text();
+      s.reason = "--ignore " + ignore_.text(i);
       s.ignored = true;
     }
     s.quantize = false;
@@ -208,8 +208,8 @@ Selection Selector::select(const safetensors::TensorInfo& tensor) {
   if (!ignoring.empty()) return s;
   for (const std::size_t i : include_.matching(tensor.name)) {
     const std::string why = obstacle_of(tensor, s);
-    require<ValueError>(why.empty() || !include_[i].exact(), ErrorCode::not_quantizable,
-                        "--include {}: {} cannot be quantized: {}", include_[i].text(), tensor.name,
+    require<ValueError>(why.empty() || !include_.is_exact(i), ErrorCode::not_quantizable,
+                        "--include {}: {} cannot be quantized: {}", include_.text(i), tensor.name,
                         why);
     if (!why.empty()) continue;
     include_used_[i] = true;
@@ -232,17 +232,17 @@ std::vector<std::string> Selector::warnings() const {
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < ignore_.size(); ++i)
     if (!ignore_used_[i])
-      lines.push_back(fmt::format("--ignore {}: matches no tensor", ignore_[i].text()));
+      lines.push_back(fmt::format("--ignore {}: matches no tensor", ignore_.text(i)));
   for (std::size_t i = 0; i < include_.size(); ++i)
     if (!include_used_[i])
       lines.push_back(
-          fmt::format("--include {}: matches no tensor that can be quantized", include_[i].text()));
+          fmt::format("--include {}: matches no tensor that can be quantized", include_.text(i)));
   for (std::size_t i = 0; i < include_.size(); ++i) {
     const auto& names = forced_[i];
     if (names.empty()) continue;
     const std::string more = names.size() == 1 ? "" : fmt::format(" and {} more", names.size() - 1);
     lines.push_back(fmt::format("--include {}: most loaders build {}{} unquantized",
-                                include_[i].text(), names[0], more));
+                                include_.text(i), names[0], more));
   }
   return lines;
 }

@@ -42,6 +42,9 @@ bool is_decay_projection(std::string_view name);
 /// split its weight.
 bool is_latent_projection(std::string_view name);
 
+/// Returns N of a module in "layers.N". A number that overflows is the largest one.
+std::optional<std::int64_t> layer_number(std::string_view module);
+
 /// Reports whether the module selects experts, by its name in these families.
 bool is_router(std::string_view module, const std::vector<const Family*>& families);
 

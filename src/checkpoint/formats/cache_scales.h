@@ -14,13 +14,14 @@ struct CacheScale {
 
 /// Returns the attention of a cache scale of any format, or null if the name is not that of one.
 inline std::optional<CacheScale> cache_scale(std::string_view tensor) {
-  constexpr std::string_view kKey = ".k_scale", kValue = ".v_scale";
-  const bool key = tensor.ends_with(kKey);
-  if (!key && !tensor.ends_with(kValue)) return std::nullopt;
-  tensor.remove_suffix(kKey.size());
-  const std::string_view projection = key ? ".k_proj" : ".v_proj";
-  if (tensor.ends_with(projection)) tensor.remove_suffix(projection.size());
-  return CacheScale{std::string(tensor), key};
+  // The last ones are those of Quark and of older versions of compressed-tensors.
+  for (const std::string_view key : {".k_proj.k_scale", ".k_scale", ".k_proj.output_scale"})
+    if (tensor.ends_with(key))
+      return CacheScale{std::string(tensor.substr(0, tensor.size() - key.size())), true};
+  for (const std::string_view value : {".v_proj.v_scale", ".v_scale", ".v_proj.output_scale"})
+    if (tensor.ends_with(value))
+      return CacheScale{std::string(tensor.substr(0, tensor.size() - value.size())), false};
+  return std::nullopt;
 }
 
 }  // namespace nvfp4::checkpoint

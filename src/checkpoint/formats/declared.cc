@@ -1,6 +1,7 @@
 #include "checkpoint/formats/declared.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/io/json_text.h"
@@ -46,8 +47,8 @@ Declared parse(const Json& json, const std::string& file, const SharedBudget& bu
   Declared d;
   d.file = file;
   d.budget = budget;
-  d.json = json;
   d.method = text_of(json, "quant_method");
+  if (d.method == "fp8") d.json = json;
   d.algorithm = text_of(json, "quant_algo");
   d.format = text_of(json, "format");
   d.moe_algorithm = text_of(json, "moe_quant_algo");
@@ -94,32 +95,72 @@ const std::string* Declared::layer_algorithm(const std::string& module) const {
   return nullptr;
 }
 
-ActivationsOfModules::ActivationsOfModules(const Declared& declared) : declared_(declared) {
-  for (const DeclaredGroup& group : declared.groups) {
-    if (!group.is_nvfp4()) continue;
+DeclaredTargets::DeclaredTargets(const Declared& declared) : declared_(declared) {
+  std::size_t place = 0;
+  for (const DeclaredGroup& group : declared.groups)
     for (const std::string& target : group.targets) {
-      if (target == "Linear") {
-        if (!general_) general_ = group.activations;
+      of_linear_ |= target == "Linear";
+      if (!target.empty() && std::isupper(static_cast<unsigned char>(target[0]))) {
+        general_.push_back(&group);  // a class such as "RoutedExperts"
         continue;
       }
-      targets_.push_back(target);
-      activations_.push_back(group.activations);
+      Alike& alike = named_[{group.fits(4), group.fits(8), group.is_nvfp4(), group.activations}];
+      if (alike.group == nullptr) alike.group = &group;
+      alike.targets.push_back(target);
+      alike.places.emplace_back(place++, &group);
     }
-  }
-  list_.emplace(targets_, declared.file, declared.budget);
+  for (auto& [key, alike] : named_)
+    alike.list.emplace(alike.targets, declared.file, declared.budget);
 }
 
-std::optional<bool> ActivationsOfModules::of(const std::string& module) const {
+template <class Fit>
+const std::pair<std::size_t, const DeclaredGroup*>* DeclaredTargets::first(
+    const std::string& module, Fit fit) const {
+  const std::pair<std::size_t, const DeclaredGroup*>* first = nullptr;
+  for (const auto& [key, alike] : named_) {
+    if (!fit(*alike.group)) continue;
+    const auto target = alike.list->first(module);
+    if (target && (first == nullptr || alike.places[*target] < *first))
+      first = &alike.places[*target];
+  }
+  return first;
+}
+
+DeclaredTargets::Group DeclaredTargets::group_of(const std::string& module,
+                                                 std::int64_t bits) const {
+  const auto fits = [bits](const DeclaredGroup& group) { return group.fits(bits); };
+  if (const auto* any = first(module, [](const DeclaredGroup&) { return true; }))
+    return {any->second, fits(*any->second) || first(module, fits) != nullptr};
+  if (general_.empty()) return {};
+  return {general_.front(),
+          std::ranges::any_of(general_, [&](const DeclaredGroup* group) { return fits(*group); })};
+}
+
+bool DeclaredTargets::hold(const std::string& module) const {
+  return declared_.groups.empty() || of_linear_ ||
+         first(module, [](const DeclaredGroup&) { return true; }) != nullptr;
+}
+
+std::optional<bool> DeclaredTargets::activations_of(const std::string& module) const {
   if (const std::string* own = declared_.layer_algorithm(module); own != nullptr && !own->empty())
     return !own->starts_with("W4A16");
   if (!declared_.algorithm.empty() && !declared_.is_mixed()) return declared_.activations();
-  if (const auto target = list_->first(module)) return activations_[*target];
-  return general_ ? general_ : declared_.activations();
+  if (const auto* named = first(module, [](const DeclaredGroup& g) { return g.is_nvfp4(); }))
+    return named->second->activations;
+  const auto of_linear = std::ranges::find_if(declared_.groups, [](const DeclaredGroup& group) {
+    return group.is_nvfp4() && std::ranges::find(group.targets, "Linear") != group.targets.end();
+  });
+  return of_linear != declared_.groups.end() ? std::optional(of_linear->activations)
+                                             : declared_.activations();
 }
 
 std::optional<Declared> declared_in_config(const std::string& text, const std::string& file,
                                            const SharedBudget& budget) {
-  const Json json = parse_config_json(text, file);
+  return declared_in_config(parse_config_json(text, file), file, budget);
+}
+
+std::optional<Declared> declared_in_config(const Json& json, const std::string& file,
+                                           const SharedBudget& budget) {
   for (const Json* level : {&json, &language_model_config(json)})
     if (const auto it = level->find("quantization_config"); it != level->end() && it->is_object())
       return parse(*it, file, budget);

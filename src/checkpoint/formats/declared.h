@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,8 @@ struct DeclaredGroup {
   bool activations = false;
 
   bool is_nvfp4() const { return is_float && bits == 4 && (group_size == 16 || group_size == 0); }
+  /// Reports whether weights with so many bits may be in the group.
+  bool fits(std::int64_t wanted) const { return bits == 0 || (is_float && bits == wanted); }
 };
 
 /// The quantization that config.json ("quantization_config") or hf_quant_config.json declares.
@@ -38,7 +41,7 @@ struct Declared {
   GlobIndex layer_index;                                  ///< index of `layer_globs`
   std::optional<std::int64_t> group_size;
   Json kv_cache;                          ///< null if the key is absent
-  Json json;                              ///< the whole configuration
+  Json json;                              ///< the whole configuration if the method is "fp8"
   std::vector<std::string> missing_keys;  ///< keys that vLLM needs and hf_quant_config.json lacks
   SharedBudget budget = std::make_shared<MatchBudget>();  ///< shared by the whole run
 
@@ -52,22 +55,43 @@ struct Declared {
   const std::string* layer_algorithm(const std::string& module) const;
 };
 
-/// Declared::activations() for single modules, which may be in a group of their own.
-class ActivationsOfModules {
+/// The targets of a configuration's groups, for many queries. Each expression is compiled once.
+class DeclaredTargets {
  public:
-  /// Indexes the targets of the groups. `declared` must outlive the object. Throws FormatError for
-  /// an invalid expression.
-  explicit ActivationsOfModules(const Declared& declared);
-  /// Reports whether the module has 4-bit activations. Throws FormatError for an expression that
-  /// takes too long.
-  std::optional<bool> of(const std::string& module) const;
+  /// Indexes the targets. `declared` must outlive the object. Throws FormatError for an invalid
+  /// expression.
+  explicit DeclaredTargets(const Declared& declared);
+
+  struct Group {
+    const DeclaredGroup* first = nullptr;  ///< null: none
+    bool fits = false;                     ///< the first group fits, or another one does
+  };
+  /// Returns the groups whose targets name the module, or else the groups of a class of modules.
+  /// Throws FormatError for an expression that takes too long, as all members do.
+  Group group_of(const std::string& module, std::int64_t bits) const;
+  /// Reports whether a target matches the module. True if there are no groups.
+  bool hold(const std::string& module) const;
+  /// Reports whether NVFP4 weights of the module come with 4-bit activations, as
+  /// Declared::activations() does for all modules.
+  std::optional<bool> activations_of(const std::string& module) const;
 
  private:
+  /// The targets of groups that are alike: for a module one of them is as good as another.
+  struct Alike {
+    const DeclaredGroup* group = nullptr;  ///< the first one
+    std::vector<std::string> targets;
+    std::vector<std::pair<std::size_t, const DeclaredGroup*>> places;  ///< of each target, in order
+    std::optional<EntryList> list;
+  };
+  /// Returns the place of the first target that names the module, among groups that `fit`.
+  template <class Fit>
+  const std::pair<std::size_t, const DeclaredGroup*>* first(const std::string& module,
+                                                            Fit fit) const;
+
   const Declared& declared_;
-  std::optional<bool> general_;  ///< value of the group with the target "Linear"
-  std::vector<std::string> targets_;
-  std::vector<bool> activations_;  ///< value of the group of each target
-  std::optional<EntryList> list_;
+  bool of_linear_ = false;
+  std::vector<const DeclaredGroup*> general_;  ///< groups with a class as target
+  std::map<std::tuple<bool, bool, bool, bool>, Alike> named_;
 };
 
 /// Returns what config.json declares, or null if it has no quantization_config. Throws FormatError
@@ -75,6 +99,8 @@ class ActivationsOfModules {
 std::optional<Declared> declared_in_config(
     const std::string& text, const std::string& file,
     const SharedBudget& budget = std::make_shared<MatchBudget>());
+std::optional<Declared> declared_in_config(const Json& json, const std::string& file,
+                                           const SharedBudget& budget);
 /// Returns what params.json declares, Mistral's own configuration. See declared_in_config().
 std::optional<Declared> declared_in_params(
     const std::string& text, const std::string& file,

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "checkpoint/formats/cache_scales.h"
 #include "checkpoint/formats/format.h"
 #include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/formats/unread_forms.h"
@@ -21,6 +22,11 @@ using safetensors::DType;
 using Shape = std::vector<std::int64_t>;
 
 constexpr std::int64_t kMaxColumns = std::int64_t{1} << 40;  // twice this must not overflow
+
+/// The names of the input scales of FP8, all of them multipliers: those of ModelOpt, transformers,
+/// AutoFP8 and ComfyUI.
+constexpr std::string_view kInputScales[] = {".input_scale", ".activation_scale", ".act_scale",
+                                             ".scale_input"};
 
 std::int64_t product(std::span<const std::int64_t> shape) {
   std::int64_t n = 1;
@@ -45,8 +51,9 @@ class Weight {
     t_.scales = find(names.scales);
     t_.global = find(names.global);
     t_.input = find(names.input);
-    if (!t_.input) t_.input = find(names.other_input);
-    t_.left_out = find(names.left_out);
+    if (names.encoding == Encoding::fp8 && !names.is_native)
+      for (const std::string_view input : kInputScales)
+        if (!t_.input) t_.input = find(input);
     for (const StoredTensor& part : {t_.data, t_.scales, t_.global, t_.input})
       if (part) t_.bytes += part.info->bytes;
   }
@@ -304,13 +311,48 @@ std::string lost_scales_of(const TensorTable& table, const StoredTensor& t) {
   return table.find(scales) ? std::string() : scales;
 }
 
+/// Quantized weights with their codes, in the order of the codes.
+using QuantizedTensors = std::vector<std::pair<const safetensors::TensorInfo*, LogicalTensor>>;
+
+bool has_only_zeros(const StoredTensor& t) {
+  constexpr std::uint64_t kPiece = 1 << 20;
+  std::vector<std::byte> piece;
+  for (std::uint64_t at = 0; at < t.info->bytes; at += kPiece) {
+    piece.resize(std::min(kPiece, t.info->bytes - at));
+    t.file->read(*t.info, at, piece);
+    if (std::ranges::any_of(piece, [](std::byte b) { return b != std::byte{0}; })) return false;
+  }
+  return true;
+}
+
+/// Gives FP8 and MXFP4 weights the scales and zero points beside them that their form does not
+/// have. NVFP4 keeps its own. Zero points must be zero: no form here has others.
+void take_companions(const TensorTable& table, QuantizedTensors& quantized, ReadParts& parts,
+                     UnreadWeights& unread) {
+  std::unordered_map<std::string_view, LogicalTensor*> weights;
+  for (auto& [codes, t] : quantized)
+    if (t.names->codes.starts_with('.')) weights.emplace(owner_of(codes->name), &t);
+  for (const StoredTensor& stored : table.all()) {
+    const std::string_view name = stored.info->name;
+    if (parts.contains(stored.info) || !is_companion(name) || cache_scale(name)) continue;
+    const auto weight = weights.find(owner_of(name));
+    if (weight == weights.end() || stored.file->container() != "safetensors") continue;
+    if (is_zero_point(name) && !has_only_zeros(stored)) {
+      unread.add(stored, unread_weight(stored, weight->second->data, "codes with zero points"));
+    } else if (!weight->second->is_nvfp4()) {
+      weight->second->left_out.push_back(stored);
+      parts.insert(stored.info);
+    }
+  }
+}
+
 }  // namespace
 
 FoundTensors find_tensors(const TensorTable& table) {
   FoundTensors found;
   KeptSenses senses;
   // Codes come first, because they identify the tensors that are parts of a weight.
-  std::vector<std::pair<const safetensors::TensorInfo*, LogicalTensor>> quantized;
+  QuantizedTensors quantized;
   ReadParts parts;
   bool native = false;  // the model has DeepSeek-V4's MXFP4
   UnreadWeights unread(found.unknown);
@@ -329,7 +371,7 @@ FoundTensors find_tensors(const TensorTable& table) {
                             Weight(table, *names, stored, module, found.defects, senses).take())
               .second;
       native |= names->is_native && names->encoding == Encoding::mxfp4;
-      for (const StoredTensor& part : {t.scales, t.global, t.input, t.left_out})
+      for (const StoredTensor& part : {t.scales, t.global, t.input})
         if (part) parts.insert(part.info);
       if (!names->marker.empty()) {
         const StoredTensor marker = table.find(module + std::string(names->marker));
@@ -340,6 +382,7 @@ FoundTensors find_tensors(const TensorTable& table) {
       break;
     }
   }
+  take_companions(table, quantized, parts, unread);
   found.tensors.reserve(table.all().size() - std::min(table.all().size(), parts.size()));
   const ModuleScales module_scales = unread_scales(table, parts);
   auto next = quantized.begin();

@@ -58,7 +58,6 @@ const WeightNames kInverseNames = {
     .codes = ".weight",
     .scales = ".weight_scale_inv",
     .input = ".input_scale",
-    .other_input = ".activation_scale",  // transformers
     .claims = [](const TensorTable& table, const StoredTensor& codes, const std::string& module) {
       return claims_any(table, codes, module + ".weight_scale_inv");
     }};
@@ -68,7 +67,6 @@ const WeightNames kNames = {
     .codes = ".weight",
     .scales = ".weight_scale",
     .input = ".input_scale",
-    .left_out = ".input_scale_ub",  // FBGEMM: an upper bound of the scales of tokens
     .marker = ".comfy_quant",
     .claims = [](const TensorTable& table, const StoredTensor& codes, const std::string& module) {
       return claims_any(table, codes, module + ".weight_scale");

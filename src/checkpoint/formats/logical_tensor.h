@@ -38,7 +38,7 @@ struct LogicalTensor {
   StoredTensor data;                   ///< values or codes
   StoredTensor scales;                 ///< only in quantized tensors
   StoredTensor global, input;          ///< NVFP4; FP8 may have an input scale
-  StoredTensor left_out;               ///< a tensor about the inputs that is never copied
+  std::vector<StoredTensor> left_out;  ///< tensors beside the weight that are never copied
   std::vector<GlobalScale> globals;    ///< one, one for each matrix of a stack, or one for each row
   std::vector<GlobalScale> inputs;     ///< empty if there are none
   /// NVFP4: a stack [experts, K, N] as in x · W, with blocks along K.

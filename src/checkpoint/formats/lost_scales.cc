@@ -20,7 +20,8 @@ bool is_bare(const LogicalTensor& t) {
   return t.is_bare_fp8() && t.name.ends_with(".weight") && t.shape.size() >= 2;
 }
 
-bool says_fp8(const Declared& d) {
+bool says_fp8(const Declared* declared) {
+  const Declared& d = *declared;
   return d.method.find("fp8") != std::string::npos || d.algorithm.starts_with("FP8") ||
          std::ranges::any_of(d.layers,
                              [](const auto& layer) { return layer.second.starts_with("FP8"); }) ||
@@ -49,7 +50,7 @@ void add_lost_exponents(std::span<const LogicalTensor> tensors, std::vector<Defe
 }  // namespace
 
 std::vector<Defect> lost_fp8_scales(std::span<const LogicalTensor> tensors,
-                                    std::span<const Declared> declared) {
+                                    std::span<const Declared* const> declared) {
   std::set<std::string> suffixes;  // suffixes of the scales of the model's other weights
   std::string reason;
   for (const LogicalTensor& t : tensors) {
@@ -58,7 +59,7 @@ std::vector<Defect> lost_fp8_scales(std::span<const LogicalTensor> tensors,
     suffixes.emplace(t.names->scales);
   }
   if (const auto d = std::ranges::find_if(declared, says_fp8); d != declared.end())
-    reason = fmt::format("{} says that weights are FP8", d->file);
+    reason = fmt::format("{} says that weights are FP8", (*d)->file);
   std::vector<Defect> lost;
   add_lost_exponents(tensors, lost);
   if (reason.empty()) return lost;
@@ -81,7 +82,7 @@ std::vector<Defect> lost_fp8_scales(std::span<const LogicalTensor> tensors,
 }
 
 void require_fp8_scales(std::span<const LogicalTensor> tensors, std::span<const Defect> unknown,
-                        std::span<const Declared> declared) {
+                        std::span<const Declared* const> declared) {
   std::set<std::string_view> unknown_modules;
   for (const Defect& u : unknown) {
     unknown_modules.insert(module_of(u.tensor));

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <initializer_list>
 #include <string_view>
 
@@ -70,6 +71,15 @@ bool is_any(DType dtype, std::initializer_list<DType> list) {
 
 bool is_plain_float(DType dtype) { return is_any(dtype, {f64, f32, bf16, f16}); }
 
+bool is_integer(DType dtype) { return is_any(dtype, {u8, i8, u16, i16, u32, i32, u64, i64}); }
+
+/// Reports whether orphan_scales() reports such a scale.
+bool has_own_error(std::string_view last) {
+  return last == "scale" || last == "weight_scale" || last == "weight_scale_2" ||
+         last == "weight_scale_inv" || last == "weight_global_scale" || last == "input_scale" ||
+         last == "input_global_scale";
+}
+
 /// Reports whether the name ends in these parts, as whole parts.
 bool ends_in(std::string_view name, std::string_view parts) {
   return name == parts || (name.size() > parts.size() && name.ends_with(parts) &&
@@ -109,20 +119,46 @@ StoredTensor scales_beside(const TensorTable& table, const std::string& name) {
 /// Reports whether the last part of a name is one that programs give to scales.
 bool is_scale_name(std::string_view last) {
   return last.find("scal") != last.npos || last.find("amax") != last.npos ||
-         last.find("absmax") != last.npos || last == "s" || last.starts_with("s_");
+         last.find("absmax") != last.npos || last == "s" || last.starts_with("s_") ||
+         last.ends_with("_s");
 }
 
-/// Returns the module of a tensor: "m" for "m.weight", "m.weight._data" and "m.weight.scale".
+std::string_view last_part(std::string_view name) { return name.substr(name.rfind('.') + 1); }
+
+/// Reports whether the name is that of SmoothQuant's factors of a layer's inputs.
+bool is_smoothing(std::string_view name) { return last_part(name).find("smooth") != name.npos; }
+
+/// Reports whether a tensor of floats corrects a weight, which is wrong without it.
+bool is_correction(const TensorTable& table, std::string_view name) {
+  const std::string_view last = last_part(name);
+  if (last == "pre_quant_scale" || last.starts_with("svdquant_lora_")) return true;
+  const std::string module(owner_of(name));
+  return is_smoothing(name) &&
+         (table.find(module + ".weight") || table.find(module + ".weight_packed"));
+}
+
+}  // namespace
+
 std::string_view owner_of(std::string_view name) {
   std::string_view last;
   do {
     name = name.substr(0, std::min(name.rfind('.'), name.size()));
-    last = name.substr(name.rfind('.') + 1);
-  } while (name.find('.') != name.npos && (last == "weight" || last.starts_with('_')));
+    last = last_part(name);
+  } while (name.find('.') != name.npos &&
+           (last == "weight" || last.starts_with('_') || last.ends_with("_quantizer")));
   return name;
 }
 
-}  // namespace
+bool is_zero_point(std::string_view name) {
+  const std::string_view last = last_part(name);
+  return last.find("zero") != last.npos || last.ends_with("_zp");
+}
+
+bool is_companion(std::string_view name) {
+  const std::string_view last = last_part(name);
+  return (is_scale_name(last) || is_zero_point(last) || last == "weight_shape") &&
+         last != "pre_quant_scale" && !is_smoothing(last);
+}
 
 std::string form_of(const StoredTensor& t) {
   return fmt::format("{} [{}]", safetensors::dtype_name(t.info->dtype),
@@ -137,12 +173,24 @@ Defect unread_weight(const StoredTensor& t, const StoredTensor& beside, std::str
       std::string(form)};
 }
 
+std::optional<Defect> unread_declaration(const Declared& declared) {
+  std::vector<std::string_view> formats = {declared.format};
+  for (const DeclaredGroup& group : declared.groups) formats.push_back(group.format);
+  for (const std::string_view format : formats)
+    if (format.starts_with("nvfp4") && format != "nvfp4-pack-quantized")
+      return Defect{"unknown-form", std::filesystem::path(declared.file).filename().string(),
+                    fmt::format("{}: format = '{}', must be nvfp4-pack-quantized", declared.file,
+                                printable(format)),
+                    std::string(format)};
+  return std::nullopt;
+}
+
 ModuleScales unread_scales(const TensorTable& table, const ReadParts& read) {
   ModuleScales scales;
   for (const StoredTensor& t : table.all()) {
     const std::string_view name = t.info->name;
     if (is_plain_float(t.info->dtype) && !read.contains(t.info) && name.find('.') != name.npos &&
-        is_scale_name(name.substr(name.rfind('.') + 1)))
+        is_scale_name(last_part(name)))
       scales.emplace(owner_of(name), t);
   }
   return scales;
@@ -152,13 +200,18 @@ std::optional<Defect> find_unread_weight(const TensorTable& table, const StoredT
                                          const ModuleScales& module_scales) {
   const std::string& name = t.info->name;
   const DType dtype = t.info->dtype;
-  const std::string_view last = std::string_view(name).substr(name.rfind('.') + 1);
-  // Corrections of a weight are floats. Files of other formats have types of their own.
-  const bool correction = last == "pre_quant_scale" || last.starts_with("svdquant_lora_");
+  const std::string_view last = last_part(name);
+  const bool correction = is_plain_float(dtype) && is_correction(table, name);
+  // Files of other formats have types of their own.
   if ((is_plain_float(dtype) && !correction) || is_known_other(t)) return {};
   if (t.file->container() != "safetensors" || t.info->bytes == 0) return {};
   if (auto found = named_form(table, t)) return found;
-  if (last.find("scale") != last.npos) return {};  // such scales have their own error
+  if (correction) return unread_weight(t, {}, "SmoothQuant");
+  if (last.find("scale") != last.npos) {
+    const StoredTensor weight = table.find(std::string(owner_of(name)) + ".weight");
+    if (!weight || has_own_error(last)) return {};
+    return unread_weight(t, weight, "scales of codes that are not there");
+  }
   const bool is_matrix = t.info->shape.size() >= 2;
   if (is_matrix)
     if (const StoredTensor scales = scales_beside(table, name))
@@ -168,7 +221,9 @@ std::optional<Defect> find_unread_weight(const TensorTable& table, const StoredT
     return unread_weight(t, found->second,
                          fmt::format("{} with scales", safetensors::dtype_name(dtype)));
   if (is_any(dtype, {f8_e4m3, f8_e5m2})) return {};  // without scales these are values
-  if (last == "weight" || (is_matrix && last.find("weight") != last.npos))
+  const bool has_weight_name = last.find("weight") != last.npos && last != "weight_shape";
+  if (last == "weight" || (has_weight_name && (is_matrix || is_integer(dtype))) ||
+      (is_matrix && is_any(dtype, {u8, i8})))
     return unread_weight(t, {}, "codes without scales that are known");
   if (is_any(dtype, {f4, f6_e2m3, f6_e3m2, f8_e8m0, f8_e4m3fnuz, f8_e5m2fnuz}))
     return unread_weight(t, {}, "values of a dtype that is not read");
@@ -176,8 +231,8 @@ std::optional<Defect> find_unread_weight(const TensorTable& table, const StoredT
 }
 
 bool is_unknown_integer(const StoredTensor& t) {
-  return is_any(t.info->dtype, {u8, i8, u16, i16, u32, i32}) && !is_known_other(t) &&
-         t.file->container() == "safetensors";
+  return is_integer(t.info->dtype) && safetensors::dtype_bits(t.info->dtype) <= 32 &&
+         !is_known_other(t) && t.file->container() == "safetensors";
 }
 
 }  // namespace nvfp4::checkpoint

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "checkpoint/formats/declared.h"
 #include "checkpoint/formats/logical_tensor.h"
 
 /// Tensors that belong to weights in forms that are not supported.
@@ -17,6 +18,10 @@ std::string form_of(const StoredTensor& tensor);
 /// Returns the defect of a weight in a form that is not supported, named by one of its tensors.
 /// `beside` is another tensor of the weight, for the message, or null.
 Defect unread_weight(const StoredTensor& tensor, const StoredTensor& beside, std::string_view form);
+
+/// Returns that defect if a configuration declares a form of NVFP4 that is not read, whatever its
+/// tensors look like.
+std::optional<Defect> unread_declaration(const Declared& declared);
 
 /// Tensors that were read as parts of a weight.
 using ReadParts = std::unordered_set<const safetensors::TensorInfo*>;
@@ -31,6 +36,14 @@ ModuleScales unread_scales(const TensorTable& table, const ReadParts& read);
 /// or read as values.
 std::optional<Defect> find_unread_weight(const TensorTable& table, const StoredTensor& tensor,
                                          const ModuleScales& module_scales);
+
+/// Returns the module of a tensor: "m" for "m.weight", "m.weight._data" and "m.weight.scale".
+std::string_view owner_of(std::string_view name);
+
+/// Reports whether the name is that of a scale, a zero point or a shape of a quantized weight.
+bool is_companion(std::string_view name);
+/// Reports whether the name is that of a zero point.
+bool is_zero_point(std::string_view name);
 
 /// Reports whether a tensor has integers of at most 32 bits and is not in the table of known ones.
 bool is_unknown_integer(const StoredTensor& tensor);

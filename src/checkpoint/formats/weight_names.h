@@ -35,9 +35,7 @@ struct WeightNames {
   const CheckpointFormat* format = nullptr;
   Encoding encoding = Encoding::nvfp4;
   std::string_view codes = {}, scales = {}, global = {}, input = {};
-  std::string_view other_input = {};  ///< another name of the input scale
-  std::string_view left_out = {};     ///< a tensor about the inputs that no other form has
-  bool divisors = false;              ///< global and input scales are stored as divisors
+  bool divisors = false;  ///< global and input scales are stored as divisors
   Arrangement arrangement = {};
   std::string_view marker = {};         ///< a tensor that only says how the weight is stored
   std::string_view weight = ".weight";  ///< suffix of the weight's name in the model

@@ -34,7 +34,7 @@ EntryList::EntryList(const std::vector<std::string>& entries, std::string file,
   for (const Glob& glob : globs_) globs.push_back(glob.text());
   index_ = GlobIndex(globs);
   try {
-    expressions_.emplace(expressions, budget_);
+    expressions_.emplace(expressions, Expression::Extent::start, budget_);
   } catch (const ValueError& e) {
     throw FormatError(fmt::format("{}: {}", file_, e.what()));
   }

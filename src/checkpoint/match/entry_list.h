@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "checkpoint/match/expression_set.h"
+#include "checkpoint/match/expression.h"
 #include "checkpoint/match/glob.h"
 #include "checkpoint/match/glob_index.h"
 

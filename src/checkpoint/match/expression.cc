@@ -10,6 +10,7 @@
 #include <mutex>
 #include <new>
 
+#include "checkpoint/match/expression_text.h"
 #include "core/printable.h"
 #include "core/require.h"
 
@@ -82,17 +83,6 @@ int count_step(pcre2_callout_block*, void* data) {
   return ++steps.taken > steps.most ? kSpent : 0;
 }
 
-/// Reports whether both libraries interpret the expression alike. RE2 has no backreferences, and
-/// takes \x{...} for one character.
-bool means_the_same(std::string_view text) {
-  for (std::size_t i = 0; i + 1 < text.size(); ++i) {
-    if (text[i] != '\\') continue;
-    const char c = text[++i];
-    if ((c >= '1' && c <= '9') || (c == 'x' && text.substr(i + 1).starts_with('{'))) return false;
-  }
-  return true;
-}
-
 std::unique_ptr<const RE2> compile_linear(const std::string& text) {
   if (!means_the_same(text)) return nullptr;
   RE2::Options options;
@@ -105,6 +95,19 @@ std::unique_ptr<const RE2> compile_linear(const std::string& text) {
 using Code = Owned<pcre2_code, pcre2_code_free>;
 
 }  // namespace
+
+void check_expression(const std::string& text) {
+  const Code code(compile(text, Expression::Extent::start));
+}
+
+bool means_the_same(std::string_view text) {
+  for (std::size_t i = 0; i + 1 < text.size(); ++i) {
+    if (text[i] != '\\') continue;
+    const char c = text[++i];
+    if ((c >= '1' && c <= '9') || (c == 'x' && text.substr(i + 1).starts_with('{'))) return false;
+  }
+  return true;
+}
 
 bool is_plain_text(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c >= 0x20 && c < 0x7F; });

@@ -22,29 +22,30 @@ std::vector<std::string_view> split_name(std::string_view name, char separator) 
   }
 }
 
-Pattern::Pattern(std::string text, SharedBudget budget)
-    : text_(std::move(text)), budget_(std::move(budget)) {
-  require<ValueError>(!text_.empty(), ErrorCode::pattern,
+namespace {
+
+constexpr std::string_view kRegex = "re:";
+
+PatternKind kind_of(const std::string& text) {
+  require<ValueError>(!text.empty(), ErrorCode::pattern,
                       "pattern: empty, must be a name, a glob or re:EXPRESSION");
-  if (text_.starts_with("re:")) {
-    kind_ = Kind::regex;
-    expression_.emplace(text_.substr(3), Expression::Extent::whole, budget_);
-  } else if (text_.find_first_of("*?") != std::string::npos) {
-    kind_ = Kind::glob;
-    glob_.emplace(text_);
-  }
+  return text.starts_with(kRegex)                        ? PatternKind::regex
+         : text.find_first_of("*?") != std::string::npos ? PatternKind::glob
+                                                         : PatternKind::exact;
+}
+
+}  // namespace
+
+Pattern::Pattern(std::string text, SharedBudget budget)
+    : text_(std::move(text)), kind_(kind_of(text_)), budget_(std::move(budget)) {
+  if (kind_ == PatternKind::regex)
+    expression_.emplace(text_.substr(kRegex.size()), Expression::Extent::whole, budget_);
+  if (kind_ == PatternKind::glob) glob_.emplace(text_);
 }
 
 bool Pattern::matches_whole(std::string_view name) const {
-  switch (kind_) {
-    case Kind::exact:
-      return name == text_;
-    case Kind::glob:
-      return glob_->matches(name, *budget_);
-    case Kind::regex:
-      break;
-  }
-  return expression_->matches(name);
+  if (glob_) return glob_->matches(name, *budget_);
+  return expression_ ? expression_->matches(name) : name == text_;
 }
 
 bool Pattern::matches(std::string_view tensor) const {
@@ -52,39 +53,49 @@ bool Pattern::matches(std::string_view tensor) const {
   return matches_whole(tensor) || (module.size() != tensor.size() && matches_whole(module));
 }
 
-PatternList::PatternList(const std::vector<std::string>& texts, SharedBudget budget)
-    : budget_(std::move(budget)) {
-  patterns_.reserve(texts.size());
-  std::vector<std::string_view> globs;
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    const Pattern& pattern = patterns_.emplace_back(texts[i], budget_);
-    if (pattern.exact()) {
-      names_[texts[i]].push_back(i);
-    } else if (pattern.is_glob()) {
-      globs_.push_back(i);
-      globs.push_back(texts[i]);
-    } else {
-      expressions_.push_back(i);
+PatternList::PatternList(std::vector<std::string> texts, SharedBudget budget)
+    : budget_(std::move(budget)), texts_(std::move(texts)) {
+  std::vector<std::string_view> globs, expressions;
+  for (std::size_t i = 0; i < texts_.size(); ++i) {
+    const std::string_view text = texts_[i];
+    switch (kind_of(texts_[i])) {
+      case PatternKind::exact:
+        names_[texts_[i]].push_back(i);
+        break;
+      case PatternKind::glob:
+        globs_.emplace_back(texts_[i]);
+        globs.push_back(text);
+        glob_places_.push_back(i);
+        break;
+      case PatternKind::regex:
+        expressions.push_back(text.substr(kRegex.size()));
+        expression_places_.push_back(i);
+        break;
     }
   }
   index_ = GlobIndex(globs);
+  expressions_ =
+      std::make_shared<const ExpressionSet>(expressions, Expression::Extent::whole, budget_);
 }
 
 std::vector<std::size_t> PatternList::matching(std::string_view tensor) const {
-  std::vector<std::size_t> found;
+  std::vector<std::size_t> found, expressions;
   const std::string_view module = module_of(tensor);
+  const bool two = module.size() != tensor.size();
   for (const std::string_view name : {tensor, module}) {
     if (const auto it = names_.find(std::string(name)); it != names_.end())
       found.insert(found.end(), it->second.begin(), it->second.end());
-    if (module.size() == tensor.size()) break;
+    expressions_->find_all(name, expressions);
+    if (!two) break;
   }
-  const auto ask = [&](std::size_t i) {
+  for (const std::size_t e : expressions) found.push_back(expression_places_[e]);
+  for (const std::size_t g : index_.candidates(tensor, *budget_)) {
     ++calls_;
-    if (patterns_[i].matches(tensor)) found.push_back(i);
-  };
-  for (const std::size_t g : index_.candidates(tensor, *budget_)) ask(globs_[g]);
-  for (const std::size_t i : expressions_) ask(i);
+    if (globs_[g].matches(tensor, *budget_) || (two && globs_[g].matches(module, *budget_)))
+      found.push_back(glob_places_[g]);
+  }
   std::ranges::sort(found);
+  found.erase(std::ranges::unique(found).begin(), found.end());
   return found;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +20,8 @@ std::string_view module_of(std::string_view tensor);
 /// Returns the parts of a dotted name.
 std::vector<std::string_view> split_name(std::string_view name, char separator = '.');
 
+enum class PatternKind { exact, glob, regex };
+
 /// A pattern that must match the whole tensor name or the whole module name. It is an exact name, a
 /// glob, or "re:" and a regular expression in Perl's syntax. In a glob, `*` is any run of
 /// characters and `?` any single one, including dots.
@@ -29,16 +32,14 @@ class Pattern {
 
   /// Reports whether the tensor matches. Throws ValueError if the match takes too long.
   bool matches(std::string_view tensor) const;
-  bool exact() const { return kind_ == Kind::exact; }
-  bool is_glob() const { return kind_ == Kind::glob; }
+  bool exact() const { return kind_ == PatternKind::exact; }
   const std::string& text() const { return text_; }
 
  private:
-  enum class Kind { exact, glob, regex };
   bool matches_whole(std::string_view name) const;
 
   std::string text_;
-  Kind kind_ = Kind::exact;
+  PatternKind kind_ = PatternKind::exact;
   SharedBudget budget_;
   std::optional<Expression> expression_;
   std::optional<Glob> glob_;
@@ -49,22 +50,26 @@ class Pattern {
 class PatternList {
  public:
   /// Parses the patterns. Throws ValueError as Pattern does.
-  PatternList(const std::vector<std::string>& texts, SharedBudget budget);
+  PatternList(std::vector<std::string> texts, SharedBudget budget);
 
-  std::size_t size() const { return patterns_.size(); }
-  const Pattern& operator[](std::size_t i) const { return patterns_[i]; }
+  std::size_t size() const { return texts_.size(); }
+  const std::string& text(std::size_t i) const { return texts_[i]; }
+  /// Reports whether the pattern is a name.
+  bool is_exact(std::size_t i) const { return names_.contains(texts_[i]); }
   /// Returns the indices of the patterns that match, ascending. Throws ValueError if that takes too
   /// long.
   std::vector<std::size_t> matching(std::string_view tensor) const;
   /// Returns the number of pattern tries in all calls.
-  std::int64_t calls() const { return calls_; }
+  std::int64_t calls() const { return calls_ + expressions_->calls(); }
 
  private:
   SharedBudget budget_;
-  std::vector<Pattern> patterns_;
+  std::vector<std::string> texts_;
   std::unordered_map<std::string, std::vector<std::size_t>> names_;  ///< exact names
-  std::vector<std::size_t> globs_, expressions_;
-  GlobIndex index_;  ///< index of globs_
+  std::vector<Glob> globs_;
+  std::vector<std::size_t> glob_places_, expression_places_;  ///< indices of their patterns
+  GlobIndex index_;                                           ///< index of globs_
+  std::shared_ptr<const ExpressionSet> expressions_;
   mutable std::int64_t calls_ = 0;
 };
 

@@ -147,19 +147,26 @@ void MatrixPlanner::share_inputs() {
 void MatrixPlanner::warn_of_partly_kept() {
   // The texts, by the last component of the name.
   std::map<std::string_view, std::pair<std::string, std::size_t>> texts;
+  const auto add = [&](const std::string& module, const char* form, const char* other,
+                       const std::string& key) {
+    const auto it = by_key_.find(key);
+    if (it == by_key_.end()) return false;
+    auto& [text, count] = texts[split_name(module).back()];
+    if (++count == 1)
+      text = fmt::format("{} is {} but {} is {}: loaders that fuse them refuse that", module, form,
+                         groups_[it->second].module(), other);
+    return true;
+  };
   for (const KeptModule& kept : modules_.kept) {
     // An expert layer has a warning of its own.
     if (!kept.linear || !expert_layer_of(kept.name).empty() || is_decay_projection(kept.name))
       continue;
     const std::string key = rules_.key(kept.name);
-    auto it = by_key_.find(key);
-    if (it == by_key_.end()) it = by_key_.find(key + kFp8Key);
-    if (it == by_key_.end()) continue;
-    auto& [text, count] = texts[split_name(kept.name).back()];
-    if (++count == 1)
-      text = fmt::format("{} is kept but {} is quantized: loaders that fuse them refuse that",
-                         kept.name, groups_[it->second].module());
+    if (!add(kept.name, "kept", "quantized", key))
+      add(kept.name, "kept", "quantized", key + kFp8Key);
   }
+  for (const std::string& module : modules_.copied_fp8)
+    add(module, "FP8", "NVFP4", rules_.key(module));
   for (const auto& [name, found] : texts) {
     const auto& [text, count] = found;
     plan_.warnings.push_back(

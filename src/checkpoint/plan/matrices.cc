@@ -128,6 +128,7 @@ void MatrixPlanner::warn() {
                    "1; --statistics or --input-amax gives others, fp8_channel needs none",
                    unmeasured_.count));
   warn_of_lost_inputs();
+  warn_of_companions();
 }
 
 /// Warns of FP8 input scales that the output cannot hold, or that are not finite.
@@ -140,10 +141,21 @@ void MatrixPlanner::warn_of_lost_inputs() {
     const bool has_place =
         tensor.units > 0 && plan_.units[tensor.first_unit].places.input_global != kNone;
     const bool taken = tensor.copy != kNone || (has_place && t.fp8_input_amax());
-    if (!t.left_out && (!t.input || taken)) continue;
+    if (!t.input || taken) continue;
     if (seen.insert(&t).second) lost.add(t.module());
   }
   warn(lost, fmt::format("the input scales of {} FP8 weights are left out", lost.count));
+}
+
+/// Warns of tensors beside quantized weights that the output does not have.
+void MatrixPlanner::warn_of_companions() {
+  std::set<const safetensors::TensorInfo*> seen;  // copied FP8 has several planned tensors
+  Listed lost;
+  for (const PlannedTensor& tensor : plan_.tensors)
+    for (const StoredTensor& companion : tensor.source->left_out)
+      if (seen.insert(companion.info).second) lost.add(companion.info->name);
+  warn(lost, fmt::format("{} tensors beside quantized weights are left out, no output has them",
+                         lost.count));
 }
 
 }  // namespace nvfp4::checkpoint

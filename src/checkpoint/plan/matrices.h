@@ -33,6 +33,7 @@ struct EncodedTensor {
 /// The modules that the output's configuration lists.
 struct ListedModules {
   std::vector<KeptModule> kept;
+  std::vector<std::string> copied_fp8;
   std::vector<Fp8Module> fp8;
   std::vector<std::string> quantized;
 };
@@ -85,6 +86,7 @@ class MatrixPlanner {
   void warn(const Listed& of, std::string text);
   void warn_of_partly_kept();
   void warn_of_lost_inputs();
+  void warn_of_companions();
   void add_fp8(const EncodedTensor& tensor, std::size_t i, PlannedShard& shard);
   void add_nvfp4(const EncodedTensor& tensor, std::size_t i, PlannedShard& shard);
   Work nvfp4_work(const LogicalTensor& t, const WeightSlice& slice, const Draft& group,

@@ -242,6 +242,8 @@ class Planner {
         } else if (c.tensor->is_plain() || (!native_ && !is_copied)) {
           if (auto kept = kept_module(*c.tensor, c.selection.linear))
             modules_.kept.push_back(std::move(*kept));
+        } else if (!native_) {
+          modules_.copied_fp8.push_back(c.tensor->module());
         }
       }
     matrices_->decide();

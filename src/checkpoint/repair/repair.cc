@@ -104,13 +104,13 @@ class Repairer {
                               where, format->name, fmt::join(repaired_formats(), " or "));
     transform_.format = format->name;
     std::optional<Declared>& declared = model_.declared;
-    std::optional<ActivationsOfModules> activations;
+    std::optional<DeclaredTargets> targets;
     if (declared) declared->budget = transform_.match_budget;
-    if (declared) activations.emplace(*declared);
+    if (declared) targets.emplace(*declared);
     std::optional<bool> wanted;
     for (const LogicalTensor& t : model_.tensors) {
       if (!declared || !t.is_nvfp4()) continue;
-      const std::optional<bool> own = activations->of(t.module());
+      const std::optional<bool> own = targets->activations_of(t.module());
       if (!own) continue;  // Neither a group nor a list names the module.
       require<UnsupportedError>(!wanted || own == wanted,
                                 "{}: activations are in 4 bits {}, which is not written in one "

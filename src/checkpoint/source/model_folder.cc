@@ -5,6 +5,7 @@
 #include <set>
 
 #include "checkpoint/formats/lost_scales.h"
+#include "checkpoint/formats/unread_forms.h"
 #include "checkpoint/io/input_hints.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/posix_file.h"
@@ -193,12 +194,20 @@ void read_configs(ModelFolder& model, bool to_repair) {
   }
 }
 
+/// Throws UnsupportedError if a configuration declares a form that is not read.
+void check_declarations(const ModelFolder& model) {
+  for (const std::optional<Declared>* d : {&model.declared, &model.hf_declared})
+    if (*d)
+      if (const auto unread = unread_declaration(**d))
+        throw UnsupportedError(unread->text, ErrorCode::already_quantized);
+}
+
 /// Throws an error unless FP8 weights have the scales that the configurations or other weights
 /// require.
 void check_scales_are_there(const ModelFolder& model) {
-  std::vector<Declared> declared;
+  std::vector<const Declared*> declared;
   for (const std::optional<Declared>* d : {&model.declared, &model.hf_declared})
-    if (*d) declared.push_back(**d);
+    if (*d) declared.push_back(&**d);
   require_fp8_scales(model.tensors, {}, declared);
 }
 
@@ -278,6 +287,7 @@ ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
     open_files(model);
     put_together(model, to_repair);
     read_configs_beside(model);
+    check_declarations(model);
     if (!to_repair) check_scales_are_there(model);
     return model;
   }
@@ -333,6 +343,7 @@ ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
   if (!indexes.empty() && !to_repair) check_index(input / model.index_name, index, model);
   put_together(model, to_repair);
   read_configs(model, to_repair);
+  check_declarations(model);
   if (!to_repair) check_scales_are_there(model);
   OtherFiles(links, model).collect();
   if (!model.params.text.empty()) std::erase(model.others, fs::path(kParamsName));

@@ -111,7 +111,9 @@ void CheckpointReader::require_scales(const fs::path& path, std::span<const Defe
     } catch (const FormatError&) {  // open_model_folder() also ignores the file
     }
   }
-  require_fp8_scales(tensors_, unknown, declared);
+  std::vector<const Declared*> all;
+  for (const Declared& d : declared) all.push_back(&d);
+  require_fp8_scales(tensors_, unknown, all);
 }
 
 const LogicalTensor* CheckpointReader::find(std::string_view name) const {

@@ -99,9 +99,19 @@ class Findings {
   std::vector<LoaderVerdict> judged_;
 };
 
-/// Returns substrings of the names of multi-token prediction layers. The last is the number behind
-/// the other layers, if config.json has their count.
-std::vector<std::string> prediction_layer_marks(const Subject& subject);
+/// The layers for multi-token prediction. They have a name of their own, or follow the layers that
+/// config.json counts.
+class PredictionLayers {
+ public:
+  explicit PredictionLayers(const Subject& subject);
+  bool hold(std::string_view module) const;
+  /// Number of the first one, and their number as declared. -1: config.json does not say.
+  std::int64_t first() const { return first_; }
+  std::int64_t wanted() const { return wanted_; }
+
+ private:
+  std::int64_t first_ = -1, wanted_ = -1;
+};
 
 /// Reports whether one of the two codes in a byte is neither 0 nor -0.
 inline bool is_not_zero(std::byte pair) { return (pair & std::byte{0x77}) != std::byte{0}; }
@@ -115,10 +125,10 @@ using OnProgress = std::function<void(const Progress&)>;
 Subject open_subject(const std::filesystem::path& path, Findings& findings);
 /// Opens a GGUF file with the names in the file, and checks its header.
 Subject open_gguf_subject(const std::filesystem::path& path, Findings& findings);
-/// Compares every file with its hash in the folder's list. Throws UnsupportedError if there is no
-/// list. Throws FormatError.
-void check_hashes(const std::filesystem::path& folder, Findings& findings, Measured& measured,
-                  const OnProgress& progress);
+/// Compares every file with its hash in the folder's list, which must have one of each shard.
+/// Throws UnsupportedError if there is no list. Throws FormatError.
+void check_hashes(const std::filesystem::path& folder, const std::vector<std::string>& shards,
+                  Findings& findings, Measured& measured, const OnProgress& progress);
 /// Checks that no layer and no weight of a layer is missing. The subject must be complete.
 void check_layers(const Subject& subject, Findings& findings);
 

@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/families/select.h"
@@ -12,69 +11,6 @@
 
 namespace nvfp4::checkpoint {
 namespace {
-
-/// The targets of a configuration's groups, for many queries.
-class Targets {
- public:
-  /// Indexes the targets. `declared` must outlive the object. Throws FormatError for an invalid
-  /// expression.
-  explicit Targets(const Declared& declared) : declared_(declared) {
-    for (const DeclaredGroup& group : declared.groups)
-      for (const std::string& target : group.targets) {
-        all_.push_back(target);
-        const bool is_class =
-            !target.empty() && std::isupper(static_cast<unsigned char>(target[0]));
-        of_linear_ |= target == "Linear";
-        if (is_class) {  // a class such as "RoutedExperts"
-          general_.push_back(&group);
-          continue;
-        }
-        named_.entries.push_back(target);
-        named_groups_.push_back(&group);
-        if (fits(group, 4)) four_.entries.push_back(target);
-        if (fits(group, 8)) eight_.entries.push_back(target);
-      }
-    for (List* list : {&named_, &four_, &eight_})
-      list->list.emplace(list->entries, declared.file, declared.budget);
-    if (!of_linear_) list_.emplace(all_, declared.file, declared.budget);
-  }
-
-  struct Group {
-    const DeclaredGroup* first = nullptr;  ///< null: none
-    bool fits = false;                     ///< the first group fits, or another one does
-  };
-  /// Returns the groups whose targets name the module, or else the groups of a class of modules.
-  Group group_of(const std::string& module, std::int64_t bits) const {
-    if (const auto named = named_.list->first(module))
-      return {named_groups_[*named], (bits == 8 ? eight_ : four_).list->holds(module)};
-    if (general_.empty()) return {};
-    return {general_.front(), std::ranges::any_of(general_, [&](const DeclaredGroup* group) {
-              return fits(*group, bits);
-            })};
-  }
-
-  /// Reports whether a target matches the module. True if there are no groups.
-  bool hold(const std::string& module) const {
-    return declared_.groups.empty() || of_linear_ || list_->holds(module);
-  }
-
- private:
-  struct List {
-    std::vector<std::string> entries;
-    std::optional<EntryList> list;
-  };
-  static bool fits(const DeclaredGroup& group, std::int64_t bits) {
-    return group.bits == 0 || (group.is_float && group.bits == bits);
-  }
-
-  const Declared& declared_;
-  bool of_linear_ = false;
-  std::vector<const DeclaredGroup*> general_, named_groups_;
-  /// The targets that are not classes: all, and those whose group fits 4 or 8 bits.
-  List named_, four_, eight_;
-  std::vector<std::string> all_;
-  std::optional<EntryList> list_;
-};
 
 class ConfigCheck {
  public:
@@ -96,8 +32,8 @@ class ConfigCheck {
                                   subject_.config_file, nvfp4_.size()));
       return;
     }
-    for (const auto& each : {subject_.in_config, subject_.in_hf_quant})
-      if (each) check_one(*each);
+    for (const auto* each : {&subject_.in_config, &subject_.in_hf_quant})
+      if (*each) check_one(**each);
     check_agreement();
     try {
       exclusions_.emplace(*declared);
@@ -114,7 +50,8 @@ class ConfigCheck {
   using Match = Exclusions::Match;
 
   void check_declared_only() {
-    for (const auto& each : {subject_.in_config, subject_.in_hf_quant}) {
+    for (const auto* declared : {&subject_.in_config, &subject_.in_hf_quant}) {
+      const std::optional<Declared>& each = *declared;
       if (!each || !says_nvfp4(*each) || !subject_.defective.empty() || !subject_.complete)
         continue;
       findings_.add("declared-only", std::filesystem::path(each->file).filename().string(),
@@ -219,7 +156,7 @@ class ConfigCheck {
   void check_group(const Declared& d, const LogicalTensor& t, const std::string& module) {
     if (d.groups.empty()) return;
     const std::int64_t bits = t.encoding() == Encoding::fp8 ? 8 : 4;
-    const Targets::Group group = targets_->group_of(module, bits);
+    const DeclaredTargets::Group group = targets_->group_of(module, bits);
     if (group.first == nullptr)
       return findings_.add("not-in-quantized-layers", module,
                            fmt::format("{} is {}, and no target of config_groups of {} names it",
@@ -250,9 +187,8 @@ class ConfigCheck {
   }
 
   void check_inputs(const Declared& d) {
-    const ActivationsOfModules activations(d);
     for (const LogicalTensor* t : nvfp4_) {
-      const std::optional<bool> wanted = activations.of(t->module());
+      const std::optional<bool> wanted = targets_->activations_of(t->module());
       if (!wanted) continue;
       if (*wanted && !t->input)
         findings_.add("missing-input-scale", t->module(),
@@ -265,43 +201,41 @@ class ConfigCheck {
   }
 
   void check_mtp() {
-    if (!subject_.config.is_object()) return;
-    const auto& config = language_model_config(subject_.config);
-    const auto integer = [&](const char* key) -> std::int64_t {
-      const auto it = config.find(key);
-      return it != config.end() && it->is_number_integer() ? it->template get<std::int64_t>() : 0;
-    };
-    const std::int64_t wanted =
-        std::max(integer("num_nextn_predict_layers"), integer("mtp_num_hidden_layers"));
-    if (wanted <= 0 || integer("num_hidden_layers") <= 0) return;
-    const auto marks = prediction_layer_marks(subject_);
-    const bool there = std::ranges::any_of(subject_.tensors, [&](const LogicalTensor& t) {
-      return std::ranges::any_of(
-          marks, [&](const std::string& mark) { return t.name.find(mark) != std::string::npos; });
-    });
-    if (!there)
-      findings_.add("mtp-dropped", "config.json",
-                    fmt::format("{}: {} multi-token prediction layer(s), and no tensor of {}",
-                                subject_.config_file, wanted, marks.back()));
+    const PredictionLayers layers(subject_);
+    if (layers.wanted() <= 0 || layers.first() <= 0 ||
+        std::ranges::any_of(subject_.tensors,
+                            [&](const LogicalTensor& t) { return layers.hold(t.name); }))
+      return;
+    findings_.add("mtp-dropped", "config.json",
+                  fmt::format("{}: {} multi-token prediction layer(s), and no tensor of layers.{}.",
+                              subject_.config_file, layers.wanted(), layers.first()));
   }
 
   const Subject& subject_;
   Findings& findings_;
   std::vector<const LogicalTensor*> nvfp4_;
-  std::optional<Exclusions> exclusions_;  ///< for the configuration that loaders use
-  std::optional<Targets> targets_;        ///< for the configuration that loaders use
+  std::optional<Exclusions> exclusions_;    ///< for the configuration that loaders use
+  std::optional<DeclaredTargets> targets_;  ///< for the configuration that loaders use
 };
 
 }  // namespace
 
-std::vector<std::string> prediction_layer_marks(const Subject& subject) {
-  std::vector<std::string> marks = {"mtp", "nextn"};
-  if (!subject.config.is_object()) return marks;
+PredictionLayers::PredictionLayers(const Subject& subject) {
+  if (!subject.config.is_object()) return;
   const auto& config = language_model_config(subject.config);
-  if (const auto it = config.find("num_hidden_layers");
-      it != config.end() && it->is_number_integer())
-    marks.push_back(fmt::format("layers.{}.", it->template get<std::int64_t>()));
-  return marks;
+  const auto integer = [&](const char* key) -> std::int64_t {
+    const auto it = config.find(key);
+    return it != config.end() && it->is_number_integer() ? it->template get<std::int64_t>() : -1;
+  };
+  first_ = integer("num_hidden_layers");
+  wanted_ = std::max(integer("num_nextn_predict_layers"), integer("mtp_num_hidden_layers"));
+}
+
+bool PredictionLayers::hold(std::string_view module) const {
+  if (module.find("mtp") != module.npos || module.find("nextn") != module.npos) return true;
+  if (first_ < 0) return false;
+  const std::int64_t behind = layer_number(module).value_or(-1) - first_;
+  return behind >= 0 && behind < std::max<std::int64_t>(wanted_, 1);
 }
 
 void check_config(const Subject& subject, Findings& findings) {

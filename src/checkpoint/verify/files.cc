@@ -3,6 +3,7 @@
 
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/formats/lost_scales.h"
+#include "checkpoint/formats/unread_forms.h"
 #include "checkpoint/io/input_hints.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
@@ -46,6 +47,10 @@ class Opener {
       subject_.unknown.insert(unknown.tensor.substr(0, unknown.tensor.rfind('.')));
       subject_.unknown.insert(std::string(module_of(unknown.tensor)));
     }
+    for (const auto* declared : {&subject_.in_config, &subject_.in_hf_quant})
+      if (*declared)
+        if (const auto unread = unread_declaration(**declared))
+          findings_.add(unread->code, unread->tensor, unread->text);
     find_lost_scales();
     find_orphans();
     if (subject_.index) check_index();
@@ -139,7 +144,7 @@ class Opener {
       const auto type = subject_.config.find("model_type");
       if (type != subject_.config.end() && type->is_string())
         subject_.model_type = type->get<std::string>();
-      subject_.in_config = declared_in_config(text, file, budget_);
+      subject_.in_config = declared_in_config(subject_.config, file, budget_);
     });
     try_config("hf_quant_config.json", [&](const std::string& text, const std::string& file) {
       subject_.in_hf_quant = declared_in_hf_quant_config(text, file, budget_);
@@ -164,9 +169,9 @@ class Opener {
   }
 
   void find_lost_scales() {
-    std::vector<Declared> declared;
-    for (const auto& each : {subject_.in_config, subject_.in_hf_quant})
-      if (each) declared.push_back(*each);
+    std::vector<const Declared*> declared;
+    for (const auto* each : {&subject_.in_config, &subject_.in_hf_quant})
+      if (*each) declared.push_back(&**each);
     for (const Defect& lost : lost_fp8_scales(subject_.tensors, declared)) {
       if (subject_.unknown.contains(std::string(module_of(lost.tensor)))) continue;
       findings_.add(lost.code, lost.tensor, lost.text);

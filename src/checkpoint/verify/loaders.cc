@@ -166,13 +166,12 @@ class LoaderCheck {
   /// Checks layers for multi-token prediction. deepseek_nextn.py and others build them unquantized
   /// for ModelOpt's NVFP4. It reports the first weight only.
   void check_prediction() {
-    const auto marks = prediction_layer_marks(subject_);
+    const PredictionLayers layers(subject_);
     for (const LogicalTensor* t : subject_.nvfp4())
-      for (const std::string& mark : marks)
-        if (t->module().find(mark) != std::string::npos)
-          return refuse(
-              "mtp-quantized", t->module(),
-              fmt::format("{} is NVFP4, and of a layer for multi-token prediction", t->module()));
+      if (layers.hold(t->module()))
+        return refuse(
+            "mtp-quantized", t->module(),
+            fmt::format("{} is NVFP4, and of a layer for multi-token prediction", t->module()));
   }
 
   void check_groups() {

@@ -79,7 +79,7 @@ GlobalScale copied_input(const LogicalTensor& t, const WeightSlice& slice,
                             t.data.describe(), algorithm);
   if (t.inputs.empty()) {
     const bool wanted =
-        declared == nullptr || ActivationsOfModules(*declared).of(t.module()).value_or(true);
+        declared == nullptr || DeclaredTargets(*declared).activations_of(t.module()).value_or(true);
     throw ValueError(
         fmt::format("{}: has no input scale, others have one; {}--scheme nvfp4a16 leaves out the "
                     "others",
