@@ -158,6 +158,64 @@ TEST_F(OwnFiles, ResumeRefusesFlippedBitInCompleteOutput) {
   EXPECT_EQ(files_of(out_), expected_);
 }
 
+TEST_F(OwnFiles, OverwriteRefusesFilesOfTheWrittenSize) {
+  const std::string old = read_text(out_ / "tokenizer.json"), shard = read_text(out_ / kShard);
+  flip(out_ / "tokenizer.json");
+  expect_refused("tokenizer.json");
+  write_text(out_ / "tokenizer.json", old);
+  QuantizeCheckpointOptions other = quantize_options(dir_ / "in", dir_ / "other");
+  other.method = "max";
+  quantize_checkpoint(other);
+  ASSERT_EQ(fs::file_size(dir_ / "other" / kShard), shard.size());
+  write_text(out_ / kShard, read_text(dir_ / "other" / kShard));
+  expect_refused(kShard);
+}
+
+/// The list, without a part of the entry of a shard.
+void take_from_list(const fs::path& list, const char* part) {
+  auto json = nlohmann::json::parse(read_text(list));
+  if (part == nullptr)
+    json["files"].erase(kShard);
+  else
+    json["files"][kShard].erase(part);
+  write_text(list, json.dump());
+}
+
+TEST_F(OwnFiles, ResumeRefusesShardsWithoutHash) {
+  options_.overwrite = false;
+  options_.resume = true;
+  const std::string list = read_text(out_ / kList);
+  for (const char* part : {"xxh3", static_cast<const char*>(nullptr)}) {
+    take_from_list(out_ / kList, part);
+    expect_error<ValueError>([&] { write(); }, {kShard, "has no hash", "--overwrite"});
+    write_text(out_ / kList, list);
+  }
+  write_text(out_ / kList, "{");
+  expect_error<FormatError>([&] { write(); }, {kList, "--overwrite replaces the output"});
+  fs::remove(out_ / kList);
+  expect_error<ValueError>([&] { write(); }, {"has no hash", "--overwrite"});
+  EXPECT_FALSE(fs::exists(out_ / kList));
+}
+
+TEST_F(OwnFiles, ResumeWritesOtherFilesAgain) {
+  options_.overwrite = false;
+  options_.resume = true;
+  flip(out_ / "tokenizer.json");
+  const auto warnings = write().warnings;
+  EXPECT_EQ(std::ranges::count_if(warnings,
+                                  [](const std::string& w) {
+                                    return w.find("tokenizer.json: has other bytes") != w.npos;
+                                  }),
+            1);
+  EXPECT_EQ(files_of(out_), expected_);
+  fs::remove(out_ / "README.md");
+  write();
+  EXPECT_TRUE(fs::exists(out_ / "README.md"));
+  flip(dir_ / "in" / "tokenizer.json");
+  write();
+  EXPECT_EQ(read_text(out_ / "tokenizer.json"), read_text(dir_ / "in" / "tokenizer.json"));
+}
+
 std::ptrdiff_t changed(const VerifyReport& report) {
   return std::ranges::count(report.findings, "changed-file", &Finding::code);
 }
@@ -172,6 +230,10 @@ TEST_F(OwnFiles, VerifyFullFindsFlippedBit) {
   const VerifyReport report = verify_checkpoint(verify);
   EXPECT_EQ(changed(report), 2);
   EXPECT_TRUE(report.broken());
+  for (const char* part : {"xxh3", static_cast<const char*>(nullptr)}) {
+    take_from_list(out_ / kList, part);
+    EXPECT_EQ(changed(verify_checkpoint(verify)), 2) << "a shard without hash, and the tokenizer";
+  }
   verify.full = false;
   EXPECT_EQ(changed(verify_checkpoint(verify)), 0);
   fs::remove(out_ / kList);
@@ -211,6 +273,23 @@ TEST(FileHash, RangesInAnyOrder_GiveOneHash) {
   bytes[200'000] ^= 1;
   write_text(dir / "file", bytes);
   EXPECT_NE(hash_of(dir / "file"), whole);
+}
+
+TEST(FileHash, HolesAreZerosAndNotRead) {
+  const TempDir dir;
+  std::string bytes(3 << 20, '\0');
+  bytes[1'200'000] = 'x';
+  write_text(dir / "zeros", bytes);
+  write_text(dir / "holes", bytes.substr(0, 1));
+  fs::resize_file(dir / "holes", 1'200'000);
+  {
+    std::ofstream file(dir / "holes", std::ios::app);
+    file << 'x';
+  }
+  fs::resize_file(dir / "holes", bytes.size());
+  EXPECT_EQ(hash_of(dir / "holes"), hash_of(dir / "zeros"));
+  fs::resize_file(dir / "holes", std::uintmax_t{1} << 40);
+  EXPECT_EQ(hash_of(dir / "holes"), hash_of(dir / "zeros"));
 }
 
 }  // namespace nvfp4::own_files_test

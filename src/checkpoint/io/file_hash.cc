@@ -11,7 +11,8 @@ namespace {
 constexpr std::uint64_t kHashBlock = 1 << 16;
 
 std::uint64_t hash_of(std::uint64_t block, std::span<const std::byte> data) {
-  return XXH3_64bits_withSeed(data.data(), data.size(), block);
+  const bool zeros = std::ranges::all_of(data, [](std::byte b) { return b == std::byte{0}; });
+  return zeros ? 0 : XXH3_64bits_withSeed(data.data(), data.size(), block);
 }
 
 }  // namespace
@@ -46,7 +47,7 @@ std::uint64_t FileHash::finish(
     rewritten_ = false;
   }
   std::vector<std::byte> block;
-  for (std::uint64_t b = 0; b < done_.size(); ++b) {
+  for (std::uint64_t b = 0; read && b < done_.size(); ++b) {
     if (done_[b]) continue;
     block.resize(std::min(kHashBlock, bytes_ - b * kHashBlock));
     read(b * kHashBlock, block);

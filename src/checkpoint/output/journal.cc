@@ -203,11 +203,9 @@ void Journal::append(const PlannedShard& shard, const fs::path& file) const {
 
 bool Journal::names(const PlannedShard& shard) const { return records_.contains(shard.file); }
 
-std::string Journal::hash_of(const PlannedShard& shard) const {
+WrittenFile Journal::written(const PlannedShard& shard) const {
   const auto record = records_.find(shard.file);
-  if (record == records_.end() || !record->second.identity.is_object()) return {};
-  const Json hash = record->second.identity.value("xxh3", Json());
-  return hash.is_string() ? hash.get<std::string>() : "";
+  return record == records_.end() ? WrittenFile() : written_file_of(record->second.identity);
 }
 
 bool Journal::is_recorded(const PlannedShard& shard, const fs::path& path, bool whole) const {
@@ -215,7 +213,7 @@ bool Journal::is_recorded(const PlannedShard& shard, const fs::path& path, bool 
   if (record == records_.end() || !fs::is_regular_file(fs::symlink_status(path))) return false;
   try {
     Json now = identity_of(path);
-    now["xxh3"] = whole ? written_file(path).hash : hash_of(shard);
+    now["xxh3"] = whole ? written_file(path).hash : written(shard).hash;
     return record->second.identity == now;
   } catch (const FormatError&) {
     return false;

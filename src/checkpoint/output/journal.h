@@ -54,8 +54,8 @@ class Journal {
   /// Reports whether `path` is the recorded file and not one of another run with the same header.
   /// If `whole`, it also compares the hash of all bytes. Throws IoError.
   bool is_recorded(const PlannedShard& shard, const std::filesystem::path& path, bool whole) const;
-  /// Returns the recorded hash of a shard, or "" if there is none.
-  std::string hash_of(const PlannedShard& shard) const;
+  /// Returns the recorded size, hash and content of a shard. Without a record all are absent.
+  WrittenFile written(const PlannedShard& shard) const;
   /// Copies the recorded errors of a shard to `all`. Returns false if they were not recorded.
   bool recall(const PlannedShard& shard, std::vector<Outcome>& all) const;
 

@@ -53,6 +53,13 @@ std::optional<std::string> text_if_there(const fs::path& path) {
   }
 }
 
+/// Returns the list of files, which is empty without one.
+WrittenFiles list_of(const fs::path& folder) try {
+  return read_written_files(folder).value_or(WrittenFiles());
+} catch (const FormatError& e) {
+  throw FormatError(fmt::format("{}; --overwrite replaces the output", e.what()));
+}
+
 /// Throws IoError unless a folder can be created at the path.
 void require_place_of(const fs::path& path) {
   fs::path parent = fs::absolute(path).parent_path();
@@ -272,38 +279,54 @@ void OutputFolder::remove_rank_files() const {
 }
 
 /// Compares this rank's shards with their hashes in the folder's list, and one process also the
-/// other files. Reports whether one of those differs. Throws ValueError for a shard that differs.
-bool OutputFolder::has_changed() const {
-  std::map<std::string_view, std::size_t> shards;
-  for (std::size_t s = 0; s < plan_.shards.size(); ++s) shards[plan_.shards[s].file] = s;
+/// other files. Reports whether one of those differs, with a warning. Throws ValueError for a shard
+/// that differs or has no hash.
+bool OutputFolder::has_changed() {
+  const WrittenFiles list = list_of(path_);
+  std::set<std::string_view> shards;
+  for (std::size_t s = 0; s < plan_.shards.size(); ++s) {
+    const std::string& name = plan_.shards[s].file;
+    shards.insert(name);
+    if (is_of_another_rank(s)) continue;
+    const auto entry = list.find(name);
+    require_same(entry == list.end() || entry->second.hash.empty()
+                     ? fmt::format("has no hash in {}", kFilesName)
+                     : difference_from(entry->second, path_ / name),
+                 path_ / name);
+  }
   bool changed = false;
-  for (const auto& [name, written] : read_written_files(path_).value_or(WrittenFiles())) {
-    const auto shard = shards.find(name);
-    const bool is_shard = shard != shards.end();
-    if (is_shard ? is_of_another_rank(shard->second) : ranks_ > 1) continue;
+  for (const auto& [name, written] : list) {
+    if (shards.contains(name) || ranks_ > 1) continue;
     const std::string difference = difference_from(written, path_ / name);
-    if (is_shard) require_same(difference, path_ / name);
-    changed |= !difference.empty();
+    if (difference.empty()) continue;
+    changed = true;
+    std::string line =
+        fmt::format("{}: {}; it is written again", (path_ / name).string(), difference);
+    if (std::ranges::find(warnings_, line) == warnings_.end())  // check() has not said it
+      warnings_.push_back(std::move(line));
   }
   return changed;
 }
 
-/// Reports whether all files other than the shards are complete.
+/// Reports whether all files other than the shards are those that this run would write.
 bool OutputFolder::rest_is_complete() const {
   const auto holds = [&](const std::string& name, const std::string& text) {
-    const fs::path path = path_ / name;
-    return fs::is_regular_file(path) && read_model_text(path) == text;
+    return text.empty() ||
+           (fs::is_regular_file(path_ / name) && read_model_text(path_ / name) == text);
   };
-  if (!plan_.config_json.empty() && !holds("config.json", plan_.config_json)) return false;
-  if (!plan_.hf_quant_json.empty() && !holds("hf_quant_config.json", plan_.hf_quant_json))
-    return false;
-  if (!plan_.params_json.empty() && !holds(kParamsName, plan_.params_json)) return false;
-  if (!plan_.index_name.empty() && !holds(plan_.index_name, index_text(plan_))) return false;
-  if (!fs::is_regular_file(path_ / kFilesName)) return false;
-  return std::all_of(model_.others.begin(), model_.others.end(), [&](const fs::path& other) {
-    return fs::is_regular_file(path_ / other) &&
-           fs::file_size(path_ / other) == fs::file_size(model_.root / other);
-  });
+  const WrittenFiles list = list_of(path_);
+  const auto is_carried = [&](const fs::path& other) {
+    const auto entry = list.find(other.generic_string());
+    return entry != list.end() && difference_from(entry->second, model_.root / other).empty();
+  };
+  return !list.empty() &&
+         std::ranges::all_of(
+             list, [&](const auto& file) { return fs::is_regular_file(path_ / file.first); }) &&
+         holds("config.json", plan_.config_json) &&
+         holds("hf_quant_config.json", plan_.hf_quant_json) &&
+         holds(kParamsName, plan_.params_json) &&
+         (plan_.index_name.empty() || holds(plan_.index_name, index_text(plan_))) &&
+         std::ranges::all_of(model_.others, is_carried);
 }
 
 /// Locks the folder: one process against all others, ranks against a process without them. The
@@ -412,9 +435,13 @@ std::unique_ptr<ShardWriter> OutputFolder::open_shard(std::size_t shard) const {
 
 /// Writes the list of the output's files. The card has no hash there, since users may edit it.
 void OutputFolder::save_list(const std::string& card) {
-  for (const PlannedShard& shard : plan_.shards)
-    if (const std::string hash = journal_.hash_of(shard); !hash.empty())
-      files_[shard.file] = {fs::file_size(path_ / shard.file), hash};
+  const WrittenFiles before = read_written_files(path_).value_or(WrittenFiles());
+  for (const PlannedShard& shard : plan_.shards) {
+    WrittenFile& written = files_[shard.file] = journal_.written(shard);
+    // A finished output has no journal, and its list was compared with the shards.
+    if (const auto old = before.find(shard.file); written.hash.empty() && old != before.end())
+      written = old->second;
+  }
   for (auto& [path, written] : files_)
     if (path == "config.json")
       written = written_text(plan_.config_json);

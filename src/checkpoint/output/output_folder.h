@@ -65,7 +65,7 @@ class OutputFolder final : public Output {
   void find_finished_shards();
   void take_records();
   std::vector<char> recorded_shards(bool whole) const;
-  bool has_changed() const;
+  bool has_changed();
   bool rest_is_complete() const;
   std::string lack_of_room(Start start) const;
   void clear_old_output();

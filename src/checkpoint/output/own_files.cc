@@ -8,6 +8,7 @@
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/output/ranks.h"
 #include "checkpoint/safetensors/folder_names.h"
+#include "checkpoint/source/content.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint/safetensors.h"
 
@@ -67,6 +68,18 @@ WrittenFiles files_by_metadata(const fs::path& folder, const WrittenFiles& next)
   return files;
 }
 
+/// Reports whether a file is the one that was written: a shard by its header and samples of its
+/// tensors, others by their hash.
+bool is_as_written(const WrittenFile& written, const fs::path& path) {
+  if (written.content.empty()) return difference_from(written, path).empty();
+  try {
+    const TensorFile file = TensorFile::open(path);
+    return written.bytes == file.file_bytes() && hex(content_of(file)) == written.content;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 class Sorter {
  public:
   Sorter(const fs::path& folder, const WrittenFiles& next) : folder_(folder), next_(next) {
@@ -103,8 +116,7 @@ class Sorter {
       return is_own_card(entry.path());
     if (path.find('/') == std::string::npos && is_ours_by_name(path)) return true;
     const auto found = ours_.find(path);
-    return found != ours_.end() &&
-           (!found->second.bytes || *found->second.bytes == entry.file_size());
+    return found != ours_.end() && is_as_written(found->second, entry.path());
   }
 
   bool holds_ours(const std::string& path) const {

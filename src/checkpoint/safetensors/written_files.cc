@@ -10,6 +10,7 @@
 #include "checkpoint/safetensors/folder_names.h"
 #include "core/parallel_for.h"
 #include "nvfp4/checkpoint/safetensors.h"
+#include "platform/files.h"
 
 namespace nvfp4::checkpoint {
 namespace {
@@ -33,12 +34,23 @@ WrittenFiles written_files_of(const Json& json, const std::string& file) {
     require<FormatError>(entry.is_object() && stays_in_folder(path),
                          "{}: '{}' must be a path in the folder, with an object", file,
                          printable(path));
-    const Json bytes = entry.value("bytes", Json()), hash = entry.value("xxh3", Json());
-    WrittenFile& written = files[path];
-    if (bytes.is_number_unsigned()) written.bytes = bytes.get<std::uint64_t>();
-    if (hash.is_string()) written.hash = hash.get<std::string>();
+    files[path] = written_file_of(entry);
   }
   return files;
+}
+
+WrittenFile written_file_of(const Json& entry) {
+  WrittenFile written;
+  if (!entry.is_object()) return written;
+  const auto text = [&](const char* key) {
+    const Json value = entry.value(key, Json());
+    return value.is_string() ? value.get<std::string>() : std::string();
+  };
+  if (const Json bytes = entry.value("bytes", Json()); bytes.is_number_unsigned())
+    written.bytes = bytes.get<std::uint64_t>();
+  written.hash = text("xxh3");
+  written.content = text("content");
+  return written;
 }
 
 Json json_of(const WrittenFiles& files) {
@@ -47,6 +59,7 @@ Json json_of(const WrittenFiles& files) {
     Json& entry = json[path] = Json::object();
     if (written.bytes) entry["bytes"] = *written.bytes;
     if (!written.hash.empty()) entry["xxh3"] = written.hash;
+    if (!written.content.empty()) entry["content"] = written.content;
   }
   return json;
 }
@@ -71,21 +84,26 @@ WrittenFile written_file(const fs::path& path) {
   constexpr std::uint64_t kPiece = 1 << 20;
   const InputFile file(path);
   FileHash hash(file.bytes());
-  const auto pieces = static_cast<std::int64_t>((file.bytes() + kPiece - 1) / kPiece);
-  parallel_for(pieces, [&](std::int64_t i) {
+  std::vector<std::uint64_t> pieces;  // those that hold data: the others are holes
+  for (platform::Range data;
+       (data = platform::next_data(file.descriptor(), data.end)).begin < file.bytes();)
+    for (std::uint64_t at = data.begin / kPiece * kPiece; at < std::min(data.end, file.bytes());
+         at += kPiece)
+      if (pieces.empty() || at > pieces.back()) pieces.push_back(at);
+  parallel_for(static_cast<std::int64_t>(pieces.size()), [&](std::int64_t i) {
     thread_local std::vector<std::byte> piece;
-    const std::uint64_t at = static_cast<std::uint64_t>(i) * kPiece;
+    const std::uint64_t at = pieces[static_cast<std::size_t>(i)];
     piece.resize(std::min(kPiece, file.bytes() - at));
     file.read(at, piece);
     hash.add(at, piece);
   });
-  return {file.bytes(), hash_text(hash.finish({}))};
+  return {file.bytes(), hash_text(hash.finish({})), {}};
 }
 
 WrittenFile written_text(std::string_view text) {
   FileHash hash(text.size());
   hash.add(0, std::as_bytes(std::span(text)));
-  return {text.size(), hash_text(hash.finish({}))};
+  return {text.size(), hash_text(hash.finish({})), {}};
 }
 
 std::string hash_text(std::uint64_t hash) { return fmt::format("{:016x}", hash); }

@@ -15,7 +15,8 @@ namespace nvfp4::checkpoint {
 /// Size and hash of a file as it was written. A value that is unknown or may change is absent.
 struct WrittenFile {
   std::optional<std::uint64_t> bytes;
-  std::string hash;  ///< FileHash as 16 hexadecimal digits; "": absent
+  std::string hash;     ///< FileHash as 16 hexadecimal digits; "": absent
+  std::string content;  ///< content_of() a shard, the same way: quicker than a hash; "": absent
 };
 
 /// Files by their paths in the folder, with "/" between the parts.
@@ -26,6 +27,8 @@ std::optional<WrittenFiles> read_written_files(const std::filesystem::path& fold
 /// Parses the result of json_of(). Throws FormatError, which names `file`, also for a path that
 /// leaves the folder.
 WrittenFiles written_files_of(const Json& json, const std::string& file);
+/// Returns the members of an entry; those of another type are absent.
+WrittenFile written_file_of(const Json& entry);
 Json json_of(const WrittenFiles& files);
 /// Writes the list, atomically. Throws IoError.
 void save_written_files(const std::filesystem::path& folder, const WrittenFiles& files);

@@ -7,12 +7,16 @@
 
 namespace nvfp4::checkpoint {
 
-void check_hashes(const std::filesystem::path& folder, Findings& findings, Measured& measured,
-                  const OnProgress& on_progress) {
+void check_hashes(const std::filesystem::path& folder, const std::vector<std::string>& shards,
+                  Findings& findings, Measured& measured, const OnProgress& on_progress) {
   const auto list = read_written_files(folder);
   require<UnsupportedError>(list.has_value(),
                             "{}: has no {}, whose hashes --full compares; run without --full",
                             folder.string(), kFilesName);
+  for (const std::string& shard : shards)
+    if (const auto entry = list->find(shard); entry == list->end() || entry->second.hash.empty())
+      findings.add("changed-file", shard,
+                   fmt::format("{}: has no hash in {}", (folder / shard).string(), kFilesName));
   const std::vector<std::pair<std::string, WrittenFile>> files(list->begin(), list->end());
   std::vector<std::uint64_t> sizes;
   for (const auto& [name, written] : files) sizes.push_back(written.bytes.value_or(0));

@@ -59,7 +59,8 @@ VerifyReport verify(const VerifyOptions& options, Measured& measured) try {
                            declares_cache(subject.in_config, subject.in_hf_quant));
   check_scales(subject.tensors, subject.defective, caches, findings, measured, options.progress);
   check_codes(subject, findings, measured, options.progress);
-  if (options.full) check_hashes(options.path, findings, measured, options.progress);
+  if (options.full)
+    check_hashes(options.path, subject.file_names, findings, measured, options.progress);
   if (options.source) {
     subject.close_files();
     try {

@@ -254,6 +254,24 @@ TEST_F(GgufRefusal, ConfigurationsThatSayTooLittle) {
   refused<UnsupportedError>({"rotary embeddings of type 'dynamic'"});
 }
 
+TEST_F(GgufRefusal, ConfigurationsThatContradictTheTensorsOrThemselves) {
+  quantize(dir);
+  for (const auto& [key, value, text] :
+       {std::tuple{"num_hidden_layers", Json(3), "num_hidden_layers = 3, but 2 layers"},
+        std::tuple{"rope_theta", Json(-1), "rope_theta = -1, must be a number greater than 0"},
+        std::tuple{"rope_theta", Json("1"), "rope_theta = \"1\", must be a number"},
+        std::tuple{"rms_norm_eps", Json(0), "rms_norm_eps = 0, must be a number greater"},
+        std::tuple{"hidden_size", Json(0), "embedding_length = 0, must be at least 1"},
+        std::tuple{"rope_scaling", Json({{"rope_type", "linear"}, {"factor", 2}}),
+                   "'factor' = 2 in rope_scaling, 4 in rope_parameters"}}) {
+    Json config = llama_config();
+    config["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 4}};
+    config[key] = value;
+    write_json(dir / "a" / "config.json", config);
+    refused<FormatError>({text});
+  }
+}
+
 /// llama.cpp's graphs have no other form of these.
 TEST_F(GgufRefusal, ConfigurationsThatLlamaCppComputesOtherwise) {
   quantize(dir);
@@ -321,6 +339,9 @@ TEST_F(GgufRefusal, OutputsThatCannotBeWritten) {
   to("m.gguf");
   expect_error<IoError>([&] { to("m.gguf"); }, {"is there already", "--overwrite"});
   to("m.gguf", [](auto& o) { o.overwrite = true; });
+  write_text(dir / "text.gguf", "mine");
+  expect_error<IoError>([&] { to("text.gguf", [](auto& o) { o.overwrite = true; }); },
+                        {"text.gguf: is no GGUF file, so --overwrite does not replace it"});
   fs::create_directory(dir / "folder.gguf");
   expect_error<IoError>([&] { to("folder.gguf"); }, {"must be a regular file"});
   expect_error<ValueError>(
