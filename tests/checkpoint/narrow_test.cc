@@ -100,6 +100,7 @@ TEST(NarrowF32, WhatTransformersKeepsStaysInItsFamilyOnly) {
   EXPECT_TRUE(stays_f32("model.layers.0.mlp.router.bias", llama));
   EXPECT_FALSE(stays_f32("model.layers.0.mlp.gate.weight", llama));
   EXPECT_TRUE(stays_f32("backbone.layers.0.mixer.D", llama));
+  EXPECT_TRUE(stays_f32("model.layers.0.mlp.gate.balancing_biases", llama));
   EXPECT_FALSE(stays_f32("model.norm.weight", {}));
 }
 
@@ -123,6 +124,11 @@ TEST(NarrowF32, NamesOfCheckpointsStayToo) {
       {"deepseek_v4", "layers.0.attn.q_norm.weight"},
       {"inkling2", "model.llm.attn_res.mlp_queries.3"},
       {"inkling2", "model.llm.layers.0.attn_sconv.weight"},
+      {"inkling2_loop", "model.llm.layers.0.controllers.k.gain_weight"},
+      {"inkling2_loop", "model.llm.layers.0.controllers.mlp.forget_weight"},
+      {"hunyuan_v1_moe", "model.layers.0.mlp.gate.wg.weight"},
+      {"sarvam_mla", "model.layers.1.mlp.gate.weight"},
+      {"sarvam_moe", "model.layers.1.mlp.gate.weight"},
       {"inkling2_loop_text", "model.llm.layers.0.attn.v_sconv.weight"},
       {"hy_v4", "model.hc_pre.hc_head.hc_head_base"},
       {"hy_v4", "model.layers.0.self_attn.learnable_sink_param"},

@@ -152,3 +152,39 @@ def test_experts_become_the_stacks_that_transformers_reads(type, tmp_path):
     nvfp4.convert(tmp_path / "out", tmp_path / "plain", to="bf16")
     plain = safetensors.torch.load_file(tmp_path / "plain" / "model.safetensors")
     assert {name: t.shape for name, t in plain.items()} == {name: t.shape for name, t in source.items()}
+
+
+def kept_in_fp32():
+    """model type -> names that its classes of transformers keep in FP32, by the text of all classes."""
+    models = pathlib.Path(transformers.__file__).parent / "models"
+    classes = re.findall(r'\("([\w.-]+)", "(\w+)"\)', (models / "auto/modeling_auto.py").read_text())
+    kept = collections.defaultdict(set)
+    for file in models.glob("*/modeling_*.py"):
+        text = file.read_text()
+        names = {name for found in re.findall(r"_keep_in_fp32_modules(?:_strict)? = [\[{](.*?)[\]}]", text, re.S)
+                 for name in re.findall('"(.+?)"', found)}
+        names |= set(re.findall(r"self\.(\w+) = nn\.(?:Parameter|Buffer|Linear)\(.*dtype=torch\.float32", text))
+        own = set(re.findall(r"^class (\w+)\(", text, re.M))
+        for model_type, name in classes:
+            if name in own and not re.search("_(vision|audio|qformer|tokenizer)|apertus1p5_text", model_type):
+                kept[model_type] |= names - {"weight", "initialized", "base", "scale", "query"}  # with others' names
+    return {model_type: names for model_type, names in kept.items() if names}
+
+
+def test_what_transformers_keeps_in_fp32_is_not_rounded(tmp_path):
+    """With the names of transformers. Those of checkpoints are in narrow_test.cc."""
+    rounded, types = {}, 0
+    for model_type, names in kept_in_fp32().items():
+        folder = tmp_path / model_type
+        folder.mkdir()
+        tensors = {f"model.layers.0.mlp.gate.{name.removeprefix('mlp.gate.').removeprefix('gate.')}": torch.ones(16)
+                   for name in names}
+        tensors |= {name + ".weight": torch.ones(64, 64) for name in ("model.layers.0.mlp.up_proj", "model.embed_tokens")}
+        safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+        (folder / "config.json").write_text(json.dumps({"model_type": model_type, "torch_dtype": "float32"}))
+        report = nvfp4.quantize_checkpoint(folder, tmp_path / "out", dry_run=True)
+        cast = {tensor["name"] for tensor in report["tensors"] if tensor["action"] == "cast"}
+        types += "model.embed_tokens.weight" in cast
+        if lost := cast - {"model.embed_tokens.weight"}:
+            rounded[model_type] = lost
+    assert types > 60 and not rounded

@@ -101,7 +101,8 @@ constexpr Family kFamilies[] = {
          "ernie4_5_vl_moe_text exaone_moe flint glm4_moe glm4_moe_lite glm4v_moe glm4v_moe_text "
          "glm5_next glm5_next_text glm_moe_dsa hy_v3 hy_v4 hy_v4_vl hy_v4_vl_text inkling2 "
          "inkling2_loop inkling2_loop_text inkling2_text kimi_linear mimo_v2_flash mistral_large4 "
-         "mistral_large4_text muse_spark muse_spark_text nemotron_h solar_open unlimited_ocr",
+         "mistral_large4_text muse_spark muse_spark_text nemotron_h sarvam_mla sarvam_moe "
+         "solar_open unlimited_ocr unlimited_ocr_text",
      .f32 = "gate.weight"},
     {.model_types = "bailing_hybrid", .f32 = "conv1d k_conv1d q_conv1d v_conv1d"},
     {.model_types = "blip-2", .f32 = "qformer query_tokens"},
@@ -120,6 +121,8 @@ constexpr Family kFamilies[] = {
     {.model_types = "glm5_next glm5_next_text",
      .f32 = "attn_hc.base attn_hc.scale conv1d ffn_hc.base ffn_hc.scale hc_attn_base "
             "hc_attn_scale hc_ffn_base hc_ffn_scale k_conv1d q_conv1d v_conv1d"},
+    {.model_types = "hunyuan_v1_moe", .f32 = "gate.wg"},
+    {.model_types = "d_fine deimv2 rt_detr_v2", .f32 = "n_points_scale num_points_scale"},
     {.model_types = "flint", .f32 = "softmax_offset"},
     {.model_types = "gradium_phonon_tts pocket_tts", .f32 = "emb_mean emb_std freqs"},
     {.model_types = "granite_speech5_ctc granite_speech5_encoder", .f32 = "conv.norm"},
@@ -134,7 +137,8 @@ constexpr Family kFamilies[] = {
             // The same in the names of checkpoints.
             "attn_res attn_sconv k_sconv.weight mlp_sconv v_sconv.weight "
             // The passes of inkling2_loop.
-            "forget_gate_proj message_gate_proj message_input middle_cycle_cross_pass_kv_queries "
+            "forget_gate_proj forget_weight gain_weight message_gate_proj message_input "
+            "middle_cycle_cross_pass_kv_queries "
             "middle_cycle_cross_pass_queries"},
     {.model_types = "instructblip instructblipvideo", .f32 = "query_tokens"},
     {.model_types = "kyutai_speech_to_text", .f32 = "codec_model"},
@@ -144,7 +148,8 @@ constexpr Family kFamilies[] = {
     {.model_types = "muse_spark muse_spark_text",
      .f32 = "post_attention_residual_gate post_feedforward_residual_gate"},
     {.model_types = "mt5 pop2piano t5 udop umt5", .f32 = "wo"},
-    {.model_types = "nemo_speechlm nemotron3_5_transcribe_asr_audio nemotron3_5_transcribe_audio",
+    {.model_types = "nemo_speechlm nemotron3_5_transcribe_asr_audio nemotron3_5_transcribe_audio "
+                    "nemotron3_5_transcribe_word_timestamp",
      .f32 = "audio_tower multi_modal_projector perception"},
     {.model_types = "slanext", .f32 = "structure_attention_cell structure_generator"},
     {.model_types = "voxtral voxtral_encoder", .f32 = "embed_positions"},

@@ -12,9 +12,13 @@ namespace {
 
 /// Tensors that stay FP32 in any model: they decide by small differences, or are exponents.
 constexpr std::string_view kAlways[] = {
-    "A_log",       "A",           "D",           "dt_bias",
-    "time_decay",  "time_first",  "sinks",       "e_score_correction_bias",
-    "expert_bias", "moe_statics", "latent_mean", "latent_std",
+    "A_log",       "A",
+    "D",           "dt_bias",
+    "time_decay",  "time_first",
+    "sinks",       "e_score_correction_bias",
+    "expert_bias", "balancing_biases",
+    "moe_statics", "latent_mean",
+    "latent_std",
 };
 
 /// Reports whether the name contains these parts, as consecutive whole parts.
