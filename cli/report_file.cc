@@ -5,15 +5,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "checkpoint/base/error_codes.h"
 #include "commands.h"
 #include "nvfp4/checkpoint/safetensors.h"
-#include "platform/files.h"
 
 namespace nvfp4::cli {
 namespace {
@@ -74,6 +75,21 @@ ReportFile::ReportFile(std::string option, const fs::path& path)
   if (!fs::is_directory(folder, error))
     throw IoError(fmt::format("{}: there is no folder '{}'", option_, folder.string()),
                   ErrorCode::not_found);
+  const fs::file_status status = fs::status(path_, error);
+  if (fs::exists(status) && !fs::is_regular_file(status)) open_pipe(fs::is_fifo(status));
+}
+
+/// Opens a pipe or a device now. A reader that starts with this process gets some time.
+void ReportFile::open_pipe(bool pipe) {
+  constexpr int kTries = 20;
+  for (int i = 0; (file_ = platform::open(path_, platform::Open::append)).get() < 0; ++i) {
+    if (!pipe || errno != ENXIO) refuse_by_system(option_, "open", path_);
+    if (i == kTries)
+      throw IoError(fmt::format("{}: nothing reads the pipe '{}'; start its reader first", option_,
+                                path_.string()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  descriptor_ = file_.get();
 }
 
 void ReportFile::write(std::string_view text) const {
@@ -81,13 +97,7 @@ void ReportFile::write(std::string_view text) const {
     std::fflush(nullptr);
     return write_all(option_, descriptor_, path_, text);
   }
-  std::error_code ignored;
-  const fs::file_status status = fs::status(path_, ignored);
-  if (!fs::exists(status) || fs::is_regular_file(status))
-    return safetensors::write_file_atomically(path_, text);
-  const platform::Descriptor file = platform::open(path_, platform::Open::append);
-  if (file.get() < 0) refuse_by_system(option_, "open", path_);
-  write_all(option_, file.get(), path_, text);
+  safetensors::write_file_atomically(path_, text);
 }
 
 }  // namespace nvfp4::cli

@@ -337,6 +337,16 @@ TEST_F(Cli, WritesTheReportThroughLinksPipesAndDescriptors) {
   EXPECT_TRUE(nlohmann::json::accept(read_text(dir_ / "piped")));
 }
 
+TEST_F(Cli, PipeWithoutReaderIsRefusedBeforeTheRun) {
+  make_sample();
+  ASSERT_EQ(::mkfifo((dir_ / "pipe").c_str(), 0600), 0);
+  for (const Words& words : {Words{"quantize", "m", "out", "--report", "pipe"},
+                             Words{"compare", "m", "m", "--html", "pipe"}})
+    expect_one_line_error(run(words), 1,
+                          {words[words.size() - 2], "nothing reads the pipe", "pipe"});
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "out"));
+}
+
 TEST_F(Cli, FileSizeLimitIsAnError) {
   make_sample();
   const std::string command = "cd '" + dir_.path().string() + "' && ulimit -f 8 && '" +

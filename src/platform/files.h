@@ -36,7 +36,7 @@ enum class Open {
   read_promptly,  ///< the same; opening a pipe does not wait for a writer
   folder,
   create,  ///< a new file to write and read; neither a file nor a link may exist
-  append,  ///< an existing file to append to: a pipe, a terminal
+  append,  ///< an existing file to append to: a terminal, a pipe with a reader (ENXIO without one)
   sync,    ///< a file that is only synced
   lock,    ///< a lock file, created if missing, never through a link
 };

@@ -57,7 +57,7 @@ int flags_of(Open how) {
     case Open::create:
       return O_RDWR | O_CREAT | O_EXCL;
     case Open::append:
-      return O_WRONLY | O_NOCTTY;
+      return O_WRONLY | O_NOCTTY | O_NONBLOCK;
     case Open::lock:  // opened for writing: NFS has exclusive locks only for such files
       return O_RDWR | O_CREAT | O_NOFOLLOW;
   }
@@ -73,7 +73,10 @@ Descriptor::~Descriptor() {
 bool is_disk_full(int error) { return error == ENOSPC || error == EDQUOT; }
 
 Descriptor open(const std::filesystem::path& path, Open how) {
-  return Descriptor(retry([&] { return ::open(path.c_str(), flags_of(how) | O_CLOEXEC, 0666); }));
+  Descriptor fd(retry([&] { return ::open(path.c_str(), flags_of(how) | O_CLOEXEC, 0666); }));
+  // Opening a pipe does not wait for a reader, but writing does.
+  if (how == Open::append && fd.get() >= 0) ::fcntl(fd.get(), F_SETFL, O_WRONLY);
+  return fd;
 }
 
 bool close(int fd) {
