@@ -25,15 +25,19 @@ void check(QuantizeArguments& arguments) {
   arguments.ranks = rank.ranks;
 }
 
-/// Throws UnsupportedError if no weight is quantized, unless a pattern, recipe or size requested
-/// that.
+/// Throws UnsupportedError if no weight is quantized, unless a pattern, a rule of the recipe or a
+/// size excludes one.
 void require_any_quantized(const QuantizeReport& report, const QuantizeCheckpointOptions& options) {
   constexpr std::string_view kPlain[] = {"kept", "merged", "cast", "dequantized"};
-  if (!options.ignore.empty() || options.recipe || options.bits || options.size || !report.complete)
+  if (options.bits || options.size || !report.complete) return;
+  if (std::ranges::any_of(report.rules, [](const RecipeRuleReport& rule) {
+        return rule.action == "keep" && rule.decided > 0;
+      }))
     return;
   std::map<std::string_view, std::uint64_t> reasons;  // bytes that each reason keeps
   for (const TensorReport& t : report.tensors) {
     if (std::ranges::find(kPlain, t.action) == std::end(kPlain)) return;
+    if (t.reason.starts_with("--ignore ")) return;
     reasons[t.reason] += t.bytes_before;
   }
   const auto most = std::ranges::max_element(reasons, {}, [](const auto& r) { return r.second; });

@@ -146,12 +146,19 @@ TEST_F(Cli, ProgressFitsANarrowTerminal) {
 TEST_F(Cli, QuantizeFailsIfNoTensorCanBeQuantized) {
   write_model(dir_ / "gpt", {{random_tensor("h.0.attn.c_attn.weight", {64, 192})}},
               R"({"model_type": "gpt2"})");
+  write_tiny_llama(dir_ / "m");
   const Result r = run({"quantize", "gpt", "out", "--dry-run"});
   EXPECT_EQ(r.status, 1);
   EXPECT_TRUE(has(r.err, "gpt: no tensor can be quantized: Conv1D stores [in, out] [NV0599]"))
       << r.err;
-  EXPECT_EQ(run({"quantize", "gpt", "out", "--ignore", "*"}).status, 0) << "asked for";
-  write_tiny_llama(dir_ / "m");
+  write_text(dir_ / "keep.yaml", "rules:\n  - match: '*'\n    action: keep\n");
+  for (const Words& more : {Words{"--ignore", "*"}, Words{"--recipe", "keep.yaml"}}) {
+    Words words{"quantize", "gpt", "out", "--dry-run"};
+    words.insert(words.end(), more.begin(), more.end());
+    EXPECT_EQ(run(words).status, 1) << more[0];
+    words[1] = "m";
+    EXPECT_EQ(run(words).status, 0) << "asked for";
+  }
   EXPECT_EQ(run({"quantize", "m", "whole", "--bits", "16"}).status, 0) << "all fits in BF16";
 }
 
