@@ -197,6 +197,29 @@ TEST_F(Sample, LargerThanTheDisk_IsAnError) {
   EXPECT_FALSE(fs::exists(dir / "m"));
 }
 
+TEST_F(Sample, MoreThanAllShardsHold_IsAnError) {
+  SampleOptions o = options(dir / "m");
+  o.arch = "deepseek-v3";
+  o.layers = 1000;
+  o.scale = 4;
+  expect_error<ValueError>([&] { sample_checkpoint(o); },
+                           {"layers = 1000 at scale = 4", "more than 99999 shards hold"});
+}
+
+TEST_F(Sample, SizeOfManyLayersIsRight) {
+  SampleOptions o = options(dir / "m");
+  o.arch = "deepseek-v3";
+  o.layers = 12;
+  const SampleReport report = sample_checkpoint(o);
+  std::uint64_t bytes = 0;
+  const auto tensors = tensors_of(dir / "m");
+  EXPECT_EQ(report.tensors, static_cast<std::int64_t>(tensors.size()));
+  for (const auto& entry : fs::directory_iterator(dir / "m"))
+    if (entry.path().extension() == ".safetensors")
+      for (const auto& t : safetensors::File::open(entry.path()).tensors()) bytes += t.bytes;
+  EXPECT_EQ(report.bytes, bytes);
+}
+
 TEST_F(Sample, NamesTheArgumentThatIsWrong) {
   const auto rejects = [&](auto change, std::initializer_list<std::string_view> parts) {
     SampleOptions o = options(dir / "m");

@@ -24,6 +24,7 @@ using namespace checkpoint;
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kShardBytes = 4'000'000'000;
+constexpr int kMostShards = 99'999;
 constexpr std::int64_t kChunkElements = 1 << 21;
 
 std::int64_t elements(const SampleTensor& t) {
@@ -33,6 +34,36 @@ std::int64_t elements(const SampleTensor& t) {
 }
 std::uint64_t bytes(const SampleTensor& t) {
   return static_cast<std::uint64_t>(elements(t)) * (t.f32 ? 4 : 2);
+}
+
+/// Number and bytes of a model's tensors.
+struct Size {
+  std::int64_t tensors = 0;
+  std::uint64_t bytes = 0, parameters = 0;
+};
+
+Size size_of(const SampleModel& model) {
+  Size size;
+  size.tensors = static_cast<std::int64_t>(model.tensors.size());
+  for (const SampleTensor& t : model.tensors) {
+    size.bytes += bytes(t);
+    size.parameters += static_cast<std::uint64_t>(elements(t));
+  }
+  return size;
+}
+
+/// Returns the size of a model without its tensors, which may be millions. From layer 10 on, all
+/// layers have the same size.
+Size size_of(const std::string& arch, int layers, double scale) {
+  constexpr int kEnough = 10;
+  Size size = size_of(sample_model(arch, std::min(layers, kEnough), scale));
+  if (layers <= kEnough) return size;
+  const Size next = size_of(sample_model(arch, kEnough + 1, scale));
+  const auto more = static_cast<std::uint64_t>(layers - kEnough);
+  size.bytes += more * (next.bytes - size.bytes);
+  size.parameters += more * (next.parameters - size.parameters);
+  size.tensors += (layers - kEnough) * (next.tensors - size.tensors);
+  return size;
 }
 
 /// Returns the ends of the shards, in tensors. Shards have about the same size, and none is empty.
@@ -152,20 +183,23 @@ void write_json(const fs::path& path, const Json& json) {
 }  // namespace
 
 SampleReport sample_checkpoint(const SampleOptions& options) {
-  const SampleModel model =
-      sample_model(options.arch, options.layers == 0 ? 2 : options.layers, options.scale);
+  const int layers = options.layers == 0 ? 2 : options.layers;
+  require<ValueError>(layers >= 1 && layers <= 1000, "sample: layers = {}, must be in 1..1000",
+                      layers);
+  const Size size = size_of(options.arch, layers, options.scale);
   SampleReport report;
-  report.tensors = static_cast<std::int64_t>(model.tensors.size());
-  for (const SampleTensor& t : model.tensors) {
-    report.bytes += bytes(t);
-    report.parameters += static_cast<std::uint64_t>(elements(t));
-  }
-  const auto fewest = static_cast<int>((report.bytes + kShardBytes - 1) / kShardBytes);
-  report.shards = options.shards == 0 ? fewest : options.shards;
-  const std::int64_t most = std::min<std::int64_t>(report.tensors, 99999);
+  report.tensors = size.tensors;
+  report.bytes = size.bytes;
+  report.parameters = size.parameters;
+  const std::uint64_t fewest = (report.bytes + kShardBytes - 1) / kShardBytes;
+  require<ValueError>(fewest <= kMostShards,
+                      "sample: layers = {} at scale = {} make {} bytes, more than {} shards hold",
+                      layers, options.scale, report.bytes, kMostShards);
+  report.shards = options.shards == 0 ? static_cast<int>(fewest) : options.shards;
+  const std::int64_t most = std::min<std::int64_t>(report.tensors, kMostShards);
   require<ValueError>(report.shards >= 1 && report.shards <= most,
-                      "sample: shards = {}, must be in 1..{} (tensors of the model)",
-                      options.shards, most);
+                      "sample: shards = {}, must be in 1..{} (tensors of the model)", report.shards,
+                      most);
 
   Progress progress;
   progress.tensors_total = report.tensors;
@@ -190,6 +224,7 @@ SampleReport sample_checkpoint(const SampleOptions& options) {
   for (int s = 0; s < report.shards; ++s) files[name_of(static_cast<std::size_t>(s))];
   make_folder(options.output, options.overwrite, files, report.bytes);
 
+  const SampleModel model = sample_model(options.arch, layers, options.scale);
   safetensors::Index index;
   index.total_size = report.bytes;
   std::size_t begin = 0, shard = 0;
