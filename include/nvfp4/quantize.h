@@ -120,9 +120,8 @@ float amax(MatrixView x, std::string_view backend = {});
 void amax_into(MatrixView x, float* out, GlobalScope scope = GlobalScope::tensor,
                BlockAxis axis = BlockAxis::rows, std::string_view backend = {}, Stream stream = {});
 
-/// Writes GlobalScale::from_amax() of `count` values. Values and result are on `device`. A NaN
-/// counts as 0. A negative value is a ValueError on the CPU and counts as 0 on a GPU. Throws
-/// ShapeError, DeviceError.
+/// Writes GlobalScale::from_amax() of `count` values. Values and result are on `device`. A NaN or a
+/// negative value counts as 0. Throws ShapeError, DeviceError.
 void global_scales_into(const float* amaxes, GlobalScale* out, std::int64_t count, Quantizer q,
                         Device device = {}, Stream stream = {});
 

@@ -19,7 +19,8 @@ struct BackendInfo {
 std::vector<BackendInfo> backends();
 
 /// Returns the backend with this name. "" is NVFP4_BACKEND from the environment, or without it the
-/// best available one. Throws UnsupportedError, with the reason, if this machine cannot run it.
+/// best available one. Throws ValueError, which lists the names, for an unknown name. Throws
+/// UnsupportedError, with the reason, if this machine cannot run the backend.
 BackendInfo select_backend(std::string_view name = {});
 
 /// Sets the number of threads of the common pool, the caller's thread included. 0 means

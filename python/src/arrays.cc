@@ -64,10 +64,9 @@ View matrix_in(const char* name, const Array& a) {
   const std::size_t last = a.ndim() - 1;
   const auto cols = static_cast<std::int64_t>(a.shape(last));
   if (a.stride(last) != 1 && cols > 1 && a.size() != 0)
-    throw ShapeError(fmt::format(
-        "{} has shape {} and stride {} in its last dimension, must be 1: use axis='columns' for a "
-        "transposed matrix, or copy it",
-        name, shape_text(a), a.stride(last)));
+    throw ShapeError(
+        fmt::format("{} has shape {} and stride {} in its last dimension, must be 1: copy it", name,
+                    shape_text(a), a.stride(last)));
   std::int64_t rows = 1, stride = cols;
   bool first = true;
   for (std::size_t d = last; d-- > 0;) {

@@ -74,7 +74,7 @@ void global_scales_into(const float* amaxes, GlobalScale* out, std::int64_t coun
   if (device.type == DeviceType::cuda)
     return device_backend(device).global_scales(amaxes, out, count, q, device, stream);
   for (std::int64_t i = 0; i < count; ++i)
-    out[i] = GlobalScale::from_amax(std::isnan(amaxes[i]) ? 0.0f : amaxes[i], q);
+    out[i] = GlobalScale::from_amax(amaxes[i] >= 0 ? amaxes[i] : 0.0f, q);
 }
 
 void gram_into(MatrixView x, MatrixSpan out, bool accumulate, Stream stream) {

@@ -27,6 +27,23 @@ TEST_F(SharedWorkTest, RanksCompareAsOneProcessDoes) {
   EXPECT_EQ(to_json(compare(0, 3).report.value()), whole) << "whoever is run again";
 }
 
+TEST_F(SharedWorkTest, ProgressOfARankEndsAtItsTotals) {
+  Progress last;
+  const std::function<void(const Progress&)> progress = [&](const Progress& p) { last = p; };
+  const auto expect_end = [&] {
+    EXPECT_GT(last.tensors_done, 0);
+    EXPECT_EQ(last.tensors_done, last.tensors_total);
+    EXPECT_EQ(last.bytes_done, last.bytes_total);
+  };
+  compare_share(source_, output_, {0, 2, parts_}, progress);
+  expect_end();
+  VerifyOptions verify;
+  verify.path = output_;
+  verify.progress = progress;
+  verify_share(verify, {0, 2, parts_});
+  expect_end();
+}
+
 /// Measured by another: what comes out is what its file says.
 TEST_F(SharedWorkTest, ARankMeasuresItsShareAlone) {
   compare(0, 2);

@@ -236,12 +236,11 @@ TEST(ActivationOptions, AmaxesAndGlobalScalesNeedMemory) {
   EXPECT_THROW(amax_into(x.view(), nullptr), ShapeError);
   EXPECT_NO_THROW(amax_into(Matrix(DType::bf16, 0, 64).view(), nullptr, GlobalScope::vector));
   const float largest[] = {NAN, -1.0f};
-  GlobalScale global;
-  global_scales_into(largest, &global, 1, Quantizer::max);
-  EXPECT_EQ(global.multiplier, 1.0f);  // as for a tensor of zeros
-  EXPECT_THROW(global_scales_into(largest, &global, 2, Quantizer::max), ValueError);
+  GlobalScale globals[2];
+  global_scales_into(largest, globals, 2, Quantizer::max);
+  for (const GlobalScale& global : globals) EXPECT_EQ(global.multiplier, 1.0f);  // as for zeros
   EXPECT_THROW(global_scales_into(largest, nullptr, 1, Quantizer::max), ShapeError);
-  EXPECT_THROW(global_scales_into(largest, &global, -1, Quantizer::max), ShapeError);
+  EXPECT_THROW(global_scales_into(largest, globals, -1, Quantizer::max), ShapeError);
 }
 
 TEST(QuantizedActivation, IsSharedAndKeepsRstd) {

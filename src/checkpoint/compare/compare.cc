@@ -186,10 +186,9 @@ CompareReport compare_pairs(const CheckpointReader& checkpoint_a,
   std::vector<std::int64_t> left(matched.pairs.size());
   Progress progress;
   for (const Chunk& c : chunks) {
-    ++left[c.pair];
+    progress.tensors_total += ++left[c.pair] == 1;
     progress.bytes_total += bytes_read(matched.pairs[c.pair], c);
   }
-  progress.tensors_total = static_cast<std::int64_t>(matched.pairs.size());
   std::mutex mutex;
   std::vector<Sums> parts(chunks.size());
   parallel_for(static_cast<std::int64_t>(chunks.size()), [&](std::int64_t i) {

@@ -348,25 +348,25 @@ void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::st
   std::vector<const LogicalTensor*> weights;
   for (const LogicalTensor& t : tensors)
     if (t.is_nvfp4() && !defective.contains(t.name)) weights.push_back(&t);
+  std::vector<std::uint64_t> sizes;
+  sizes.reserve(weights.size());
+  for (const LogicalTensor* t : weights)
+    sizes.push_back(static_cast<std::uint64_t>(t->elements() / kBlock));
+  const std::vector<bool> mine = measured.mine(sizes);
   std::vector<Chunk> chunks;
   std::vector<std::int64_t> left(weights.size());
   Progress progress;
-  progress.tensors_total = static_cast<std::int64_t>(weights.size());
   for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (!mine[i]) continue;
     const std::int64_t blocks = weights[i]->elements() / kBlock;
-    progress.bytes_total += static_cast<std::uint64_t>(blocks);
+    progress.tensors_total += blocks > 0;
+    progress.bytes_total += sizes[i];
     const std::int64_t row = weights[i]->depth() / kBlock;
     const std::int64_t step =
         std::max<std::int64_t>(1, kChunkBlocks / std::max<std::int64_t>(1, row)) * row;
     for (std::int64_t at = 0; at < blocks; at += step, ++left[i])
       chunks.push_back({i, at, std::min(step, blocks - at)});
   }
-  std::vector<std::uint64_t> sizes;
-  sizes.reserve(weights.size());
-  for (const LogicalTensor* t : weights)
-    sizes.push_back(static_cast<std::uint64_t>(t->elements() / kBlock));
-  const std::vector<bool> mine = measured.mine(sizes);
-  std::erase_if(chunks, [&](const Chunk& c) { return !mine[c.tensor]; });
   std::mutex mutex;
   std::vector<Counts> counts(weights.size());
   std::vector<char> swizzled(weights.size());
