@@ -64,13 +64,14 @@ def test_an_input_that_changed_is_multiplied_again(folders, context):
         assert all(map(torch.equal, again, expected)) and not torch.equal(first, again[0])
 
 
-@torch.no_grad()
-def test_a_changed_input_is_multiplied_again(folders):
+@pytest.mark.parametrize("context", (torch.no_grad, torch.inference_mode))
+def test_a_changed_input_is_multiplied_again(folders, context):
     attention = attention_of(load(folders("qwen2")[0]))
     attention.forward = lambda x: (attention.q_proj(x), x.mul_(-3), attention.k_proj(x))[2]
-    x = input_of(attention)
-    expected = attention.k_proj(x * -3)
-    assert torch.equal(attention(x), expected)
+    with context():
+        x = input_of(attention)
+        expected = attention.k_proj(x * -3)
+        assert torch.equal(attention(x), expected)
 
 
 def test_cached_results_without_gradient_are_not_reused(folders):

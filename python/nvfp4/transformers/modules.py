@@ -209,7 +209,8 @@ class Fused:
     """Linear layers that read the same x, as one GEMM: q, k and v; gate and up.
 
     While `module`, which has them, runs, the first that is called with an x does it for all. The others find their
-    columns in the result, which the last of them drops. Any other call does the whole GEMM for itself.
+    columns in the result, which the last of them drops. Any other call does the whole GEMM for itself, and so does each
+    call in inference mode, where PyTorch does not count changes of x.
     """
 
     def __init__(self, module, parts):
@@ -242,10 +243,11 @@ class Fused:
         return torch.cat([like.new_zeros(p.out_features) if p.bias is None else p.bias for p in self.parts])
 
     def _state(self, x):
-        """Returns the state that the result depends on besides x. Compilers and inference mode count no versions of
-        x."""
-        counted = not torch.compiler.is_compiling() and not x.is_inference()
-        return x._version if counted else 0, torch.is_grad_enabled()
+        """Returns the state that the result depends on besides x, or None if it is unknown: inference mode counts no
+        versions of x. A compiler sees changes of x."""
+        if torch.compiler.is_compiling():
+            return 0, torch.is_grad_enabled()
+        return None if x.is_inference() else (x._version, torch.is_grad_enabled())
 
     def __call__(self, part, x):
         owner, held, state = self.parts[0], self._held, self._state(x)
@@ -254,7 +256,7 @@ class Fused:
                 raise UnsupportedError(f"{part.checkpoint_name}.weight was assigned, must be loaded by load_state_dict")
             scale = owner.input_multiplier if owner.input_mode == MULTIPLY else None
             held = x, state, torch.ops.nvfp4.linear(x, owner.weight, self.rows, self._bias(), scale, owner.input_mode)
-            self._held = held if self._runs else None
+            self._held = held if self._runs and state is not None else None
         begin, end = part.columns
         if end == self.rows:
             self._held = None
