@@ -104,11 +104,11 @@ std::string text(const VerifyReport& report, const VerifyArguments& arguments) {
           : fmt::format("{}{}{}", report.format, report.scheme.empty() ? "" : ", ", report.scheme);
   out += fmt::format("\n{} tensors, {} of them quantized ({}), {}{}\n", report.tensors,
                      report.quantized, clean(form), human_bytes(report.bytes),
-                     report.loader.empty() ? "" : ", judged for " + report.loader);
+                     report.loader.empty() ? "" : ", for " + report.loader);
   out += fmt::format("{}: {}, {}, {}\n",
-                     report.broken()       ? style.red("broken")
+                     report.broken()       ? style.red("faulty")
                      : report.is_unknown() ? style.yellow("unknown")
-                                           : style.green("not broken"),
+                                           : style.green("OK"),
                      counted(Severity::error), counted(Severity::warning), counted(Severity::note));
   return out;
 }

@@ -13,7 +13,7 @@ TEST_F(Cli, VerifyTellsHealthyFromBroken) {
   ASSERT_EQ(run({"quantize", "m", "out", "-q"}).status, 0);
   const Result good = run({"verify", "out", "--source", "m", "-q"});
   EXPECT_EQ(good.status, 0) << good.out << good.err;
-  EXPECT_TRUE(has(good.out, "not broken: 0 errors")) << good.out;
+  EXPECT_TRUE(has(good.out, "OK: 0 errors")) << good.out;
   EXPECT_LE(longest_line(good.out), 80u);
 
   fs::remove(dir_ / "out" / "hf_quant_config.json");
@@ -63,7 +63,7 @@ TEST_F(Cli, WhatHoldsNothingIsNoSuccess) {
   make_sample();
   const Result plain = run({"verify", "m", "-q"});
   EXPECT_EQ(plain.status, 3);
-  EXPECT_TRUE(has(plain.out, "not-quantized") && !has(plain.out, "not broken")) << plain.out;
+  EXPECT_TRUE(has(plain.out, "not-quantized") && !has(plain.out, "OK:")) << plain.out;
   write_text(dir_ / "m" / "model.safetensors.index.json",
              R"({"metadata":{"total_size":0},"weight_map":{}})");
   EXPECT_EQ(run({"verify", "m", "-q"}).status, 3);

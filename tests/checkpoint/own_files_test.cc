@@ -87,7 +87,8 @@ TEST_F(OwnFiles, OverwriteNamesOtherForeignFiles) {
   write_text(out_ / "plots" / "deep" / "config.json", "mine");
   const auto warnings = write().warnings;
   ASSERT_EQ(warnings.size(), 3u);
-  EXPECT_TRUE(warnings[0].ends_with("assets/mine.txt: was there before and stays there"));
+  EXPECT_TRUE(
+      warnings[0].ends_with("assets/mine.txt: is not of the earlier output and is not removed"));
   EXPECT_EQ(read_text(out_ / "assets" / "mine.txt"), "mine");
   EXPECT_EQ(read_text(out_ / "notes.txt"), "mine");
   EXPECT_EQ(read_text(out_ / "plots" / "deep" / "config.json"), "mine");

@@ -153,7 +153,7 @@ void exchange(const std::vector<TensorPair>& pairs, const std::vector<bool>& min
     const nlohmann::json& item = items[p];
     if (item.is_null()) continue;
     require<FormatError>(item.is_array() && item.size() == 4 && item[3].is_boolean(),
-                         "what was measured of {} is no such thing", pairs[p].name);
+                         "the results of a rank for {} are malformed", pairs[p].name);
     totals[p] = {number_from_json(item[0], pairs[p].name), number_from_json(item[1], pairs[p].name),
                  static_cast<float>(number_from_json(item[2], pairs[p].name)), item[3].get<bool>()};
   }

@@ -200,8 +200,8 @@ void remove_own_files(const fs::path& folder, const std::vector<fs::path>& own) 
 std::vector<std::string> warnings_of_foreign(const fs::path& folder, const FolderContent& content) {
   std::vector<std::string> warnings;
   for (const fs::path& path : content.foreign)
-    warnings.push_back(
-        fmt::format("{}: was there before and stays there", (folder / path).string()));
+    warnings.push_back(fmt::format("{}: is not of the earlier output and is not removed",
+                                   (folder / path).string()));
   return warnings;
 }
 

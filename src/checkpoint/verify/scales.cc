@@ -333,7 +333,7 @@ void exchange(const std::vector<const LogicalTensor*>& weights, const std::vecto
     if (item.is_null()) continue;
     require<FormatError>(item.is_array() && item.size() == 9 &&
                              std::ranges::all_of(item, &nlohmann::json::is_number_integer),
-                         "what was counted in {} is no such thing", weights[i]->name);
+                         "the counts of a rank for {} are malformed", weights[i]->name);
     const std::vector<std::int64_t> n = item;
     counts[i] = {n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]};
     swizzled[i] = n[8] != 0;
