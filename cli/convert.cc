@@ -24,7 +24,7 @@ void run(ConvertArguments& options) {
   const QuantizeReport report = run_reported<ConvertOptions>(
       "convert", is_one_file(options.to), options, options.quiet, convert_checkpoint);
   if (options.json) return print(to_json(report) + "\n");
-  if (!options.quiet) print_summary(report, {options.input, options.output, "to " + options.to});
+  if (!options.quiet) print_summary(report, {options.input, options.output, "", options.to});
 }
 
 }  // namespace

@@ -55,8 +55,8 @@ void run(QuantizeArguments& options) {
   if (options.json) return print(to_json(report) + "\n");
   if (options.quiet) return;
   print_summary(report, {options.input, options.output,
-                         fmt::format("{}, scheme {}, format {}", report.method,
-                                     scheme_name(report.scheme), options.format)});
+                         fmt::format("{}, scheme {}", report.method, scheme_name(report.scheme)),
+                         options.format});
 }
 
 }  // namespace

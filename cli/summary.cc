@@ -206,7 +206,8 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
       facts.add({style.dim("new"), human_count(encoded) + " of them" + loss});
   }
   add_rounded(report, style, facts);
-  facts.add({style.dim("scales"), about.scales});
+  if (!about.method.empty()) facts.add({style.dim("method"), about.method});
+  facts.add({style.dim("format"), about.format});
   facts.add({style.dim("by"), fmt::format("nvfp4.cpp {}", version())});
   facts.add({style.dim("device"), describe(report.device)});
   if (!report.dry_run) {

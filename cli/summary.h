@@ -10,7 +10,8 @@ namespace nvfp4::cli {
 /// Facts for the summary that are not in the report.
 struct SummaryFacts {
   std::filesystem::path input, output;
-  std::string scales;  ///< origin of the scales, in a few words
+  std::string method;  ///< method and scheme, or "" if nothing is quantized
+  std::string format;  ///< format of the output
 };
 /// Prints a summary of the run for people.
 void print_summary(const QuantizeReport& report, const SummaryFacts& about);

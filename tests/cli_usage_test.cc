@@ -80,10 +80,10 @@ TEST_F(Cli, SaysHowToGetABuildWithCuda) {
 
 TEST_F(Cli, OutputNameDecidesTheFormat) {
   make_sample();
-  EXPECT_TRUE(has(run({"quantize", "m", "a.gguf"}).out, "format gguf"));
+  EXPECT_TRUE(has(run({"quantize", "m", "a.gguf"}).out, "format   gguf"));
   EXPECT_TRUE(std::filesystem::is_regular_file(dir_ / "a.gguf"));
   EXPECT_EQ(run({"quantize", "m", "a", "-q"}).status, 0);
-  EXPECT_TRUE(has(run({"convert", "a", "b.gguf"}).out, "to gguf"));
+  EXPECT_TRUE(has(run({"convert", "a", "b.gguf"}).out, "format   gguf"));
   EXPECT_TRUE(std::filesystem::is_regular_file(dir_ / "b.gguf"));
   expect_one_line_error(run({"convert", "a", "b"}), 2, {"--to is required"});
 }
