@@ -70,7 +70,7 @@ TEST_F(FewTokens, ExpertIsCompletedByItsLayer) {
   ASSERT_EQ(report.warnings.size(), 1u);
   EXPECT_THAT(
       report.warnings[0],
-      HasSubstr("1 of 4 weights are of experts that saw fewer than 4 tokens for each channel"));
+      HasSubstr("1 of 4 weights are of experts that got fewer than 4 tokens for each channel"));
   // The same, written out: H + n · (mean of H over all tokens of the layer).
   TestStatistics& few = statistics[module(kStarved)];
   std::vector<double> mean(few.triangle.size());
@@ -136,7 +136,7 @@ TEST_F(FewTokens, ExpertsWithoutTokensAddNothingToTheLayer) {
   statistics[module(kStarved)].count = 0;
   const QuantizeReport report = run("out");
   ASSERT_EQ(report.warnings.size(), 1u);
-  EXPECT_THAT(report.warnings[0], HasSubstr("1 of 4 weights saw no token"));
+  EXPECT_THAT(report.warnings[0], HasSubstr("1 of 4 weights got no token"));
 }
 
 }  // namespace nvfp4::few_tokens_test

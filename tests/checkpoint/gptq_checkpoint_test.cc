@@ -153,7 +153,7 @@ TEST_F(GptqCheckpoint, WeightWithoutTokensIsQuantizedByMse) {
   const QuantizeReport report = quantize_checkpoint(options("out"));
   ASSERT_EQ(report.warnings.size(), 1u);
   EXPECT_THAT(report.warnings[0],
-              HasSubstr("1 of 14 weights saw no token, they are quantized as by mse"));
+              HasSubstr("1 of 14 weights got no token, they are quantized as by mse"));
   auto mse = options("mse");
   mse.method = "mse";
   quantize_checkpoint(mse);

@@ -393,7 +393,7 @@ TEST_F(Kill, FolderWithoutJournalCannotBeResumed) {
     write_shard(whole / name, tensors);
   }
   expect_error<ValueError>([&] { quantize_checkpoint(resume(in_, whole)); },
-                           {name.string(), "--resume cannot go on", "--overwrite"});
+                           {name.string(), "--resume cannot continue", "--overwrite"});
   auto options = quantize_options(in_, whole);
   options.overwrite = true;
   expect_error<IoError>([&] { quantize_checkpoint(options); },

@@ -61,7 +61,7 @@ TEST(WeightedQuantization, WeightsWithoutStatisticsAreQuantizedByMse) {
   EXPECT_EQ(report.warnings,
             (std::vector<std::string>{
                 file + ": 1 of 14 weights are not in it, they are quantized as by mse: " + missing,
-                file + ": 1 of 14 weights saw no token, they are quantized as by mse: " + unseen}));
+                file + ": 1 of 14 weights got no token, they are quantized as by mse: " + unseen}));
   const LoadedModel in(f.dir / "in"), out(f.dir / "out");
   for (const std::string& module : {unseen, zero, missing}) expect_quantized(in, out, module, {});
 }
@@ -179,7 +179,7 @@ TEST(WeightedQuantization, AnImportanceMatrixOfLlamaCppWeightsToo) {
   options.statistics = file;
   const QuantizeReport report = quantize_checkpoint(options);
   ASSERT_EQ(report.warnings.size(), 1u);
-  EXPECT_THAT(report.warnings[0], HasSubstr("saw no token"));
+  EXPECT_THAT(report.warnings[0], HasSubstr("got no token"));
   const LoadedModel in(f.dir / "in"), out(f.dir / "out");
   for (const auto& [module, s] : statistics)
     expect_quantized(in, out, module,

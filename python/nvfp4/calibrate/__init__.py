@@ -330,7 +330,7 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
         few = Sensitivity(calibration.blocks, calibration.weights, tokens[:count, :length], batch * context, parts.folder)
     statistics = calibration.run(tokens, batch, grams, parts, progress, one_pass, few)
     if unseen := statistics.unseen():
-        progress(f"{len(unseen)} weights saw no token: {unseen[0]}" + (", ..." if len(unseen) > 1 else ""))
+        progress(f"{len(unseen)} weights got no token: {unseen[0]}" + (", ..." if len(unseen) > 1 else ""))
     if one_pass:
         one_pass.finish(calibration.blocks)
     if out:

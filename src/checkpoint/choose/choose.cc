@@ -97,7 +97,8 @@ class Chooser {
       of_tensor.emplace(unit.tensor, it->second);
       layer.forms[3].bytes += 2 * n;
     }
-    require<ValueError>(!layers_.empty(), "{}: no weight is quantized, whose form could be chosen",
+    require<ValueError>(!layers_.empty(),
+                        "{}: no weight is quantized, so there is no format to choose",
                         model_.root.string());
     std::map<std::string_view, std::size_t> by_name;
     for (const auto& [t, layer] : of_tensor) {

@@ -96,11 +96,11 @@ class Maker {
     if (!place) return;
     require<UnsupportedError>(unit.slice.cols % kBlockElements == 0,
                               "{}: tensor '{}': {} columns, GGUF's NVFP4 needs a multiple of {}; "
-                              "keep it as it is when quantizing: --ignore",
+                              "exclude it when quantizing: --ignore",
                               file_, printable(name), unit.slice.cols, kBlockElements);
     require<UnsupportedError>(place->scaled,
                               "{}: tensor '{}': NVFP4, but llama.cpp applies no global scale to "
-                              "{}; keep it as it is when quantizing: --ignore",
+                              "{}; exclude it when quantizing: --ignore",
                               file_, printable(name), place->file_name);
     add({name,
          find_type(kNvfp4),

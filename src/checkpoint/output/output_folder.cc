@@ -173,7 +173,8 @@ OutputFolder::Start OutputFolder::decide() {
     started_empty_ = entries.empty();
     if (started_empty_) return Start::fresh;
     require<IoError>(joins || overwrite_, ErrorCode::output_not_empty,
-                     "{}: holds {}, must be empty; --overwrite replaces a model, --resume goes on",
+                     "{}: holds {}, must be empty; --overwrite replaces a model, --resume "
+                     "continues an interrupted run",
                      path_.string(), entries.back().string());
     require_own_folders();
     const std::optional<std::string> text = overwrite_ ? std::nullopt : text_if_there(journal);
@@ -213,7 +214,7 @@ OutputFolder::Start OutputFolder::decide_without_journal() {
 /// `path`.
 void OutputFolder::require_same(const std::string& difference, const fs::path& path) const {
   require<ValueError>(difference.empty(), ErrorCode::output_differs,
-                      "{}: {}, so {} cannot go on; {} replaces it", path.string(), difference,
+                      "{}: {}, so {} cannot continue; {} replaces it", path.string(), difference,
                       ranks_ > 1 ? "ranks" : "--resume",
                       ranks_ > 1 ? "--overwrite without ranks" : "--overwrite");
 }

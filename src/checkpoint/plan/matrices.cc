@@ -124,8 +124,8 @@ void MatrixPlanner::warn() {
                      "1, --scheme nvfp4a16 leaves activations alone",
                      without_input_.count, copies_));
   warn(unmeasured_,
-       fmt::format("nothing says how large the inputs of {} FP8 weights are, their input scale is "
-                   "1; --statistics or --input-amax gives others, fp8_channel needs none",
+       fmt::format("the amax of the inputs of {} FP8 weights is not known, their input scale is 1; "
+                   "--statistics or --input-amax gives others, fp8_channel needs none",
                    unmeasured_.count));
   warn_of_lost_inputs();
   warn_of_companions();

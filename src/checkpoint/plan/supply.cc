@@ -63,8 +63,8 @@ void warn_of_missing_statistics(Plan& plan) {
   const std::string instead =
       plan.method->needs == Needs::nothing ? "" : ", they are quantized as by mse";
   warn(missing, "{} weights are not in it" + instead);
-  warn(unseen, "{} weights saw no token" + instead);
-  warn(few, fmt::format("{{}} weights are of experts that saw fewer than {} tokens for each "
+  warn(unseen, "{} weights got no token" + instead);
+  warn(few, fmt::format("{{}} weights are of experts that got fewer than {} tokens for each "
                         "channel, which those of the whole layer complete",
                         kExpertTokens));
   warn(diagonal, "has no Gram matrix of {} weights, they are quantized as by weighted");

@@ -101,7 +101,7 @@ void throw_non_finite(const LogicalTensor& tensor, std::int64_t begin, std::int6
               "values as they are",
               is_nan_code(tensor, begin + i) ? kCodeNan : "scale-nan", what),
           ErrorCode::faulty_values);
-    throw ValueError(what + "; --ignore keeps a tensor as it is", ErrorCode::not_finite);
+    throw ValueError(what + "; --ignore excludes a tensor", ErrorCode::not_finite);
   }
   throw IoError(fmt::format("{}: {} changed while it was read", file, printable(tensor.name)),
                 ErrorCode::input_changed);
