@@ -186,20 +186,21 @@ OutputFolder::Start OutputFolder::decide() {
       return Start::clear;
     }
     if (!text && fs::exists(journal)) continue;  // another rank has just created it
-    if (!text) return decide_without_journal();
+    if (!text) return decide_without_journal(entries.back().string());
     journal_.resume(*text, journal.string());
     return Start::go_on;
   }
 }
 
-/// Returns how the process must start in a folder that a run of these options has finished. Throws
-/// ValueError if the files are of another run or older than their input. One process writes the
-/// files beside the shards again where needed; ranks do not.
-OutputFolder::Start OutputFolder::decide_without_journal() {
-  std::string difference = difference_from_plan(plan_, path_);
+/// Returns how the process must start in a folder that a run of these options has finished; it
+/// holds `entry`. Throws ValueError if the files are of another run or older than their input. One
+/// process writes the files beside the shards again where needed. Ranks do not: they throw IoError.
+OutputFolder::Start OutputFolder::decide_without_journal(const std::string& entry) {
+  const std::string difference = difference_from_plan(plan_, path_);
   const bool rest = difference.empty() && rest_is_complete();
-  if (difference.empty() && !rest && ranks_ > 1)
-    difference = "the files beside the shards are not complete";
+  require<IoError>(ranks_ == 1 || rest, ErrorCode::output_not_empty,
+                   "{}: holds {}, must be empty, or hold what ranks of these options write{}{}",
+                   path_.string(), entry, difference.empty() ? "" : "; ", difference);
   require_same(difference, path_);
   std::fill(done_.begin(), done_.end(), true);
   any_shard_ = true;
@@ -210,13 +211,11 @@ OutputFolder::Start OutputFolder::decide_without_journal() {
   return !has_changed() && rest ? Start::complete : Start::finish_again;
 }
 
-/// Throws ValueError unless `difference` is empty. A run of other options or another input wrote
-/// `path`.
-void OutputFolder::require_same(const std::string& difference, const fs::path& path) const {
+/// Throws ValueError unless `difference`, between `path` and what this run would write, is empty.
+void OutputFolder::require_same(const std::string& difference, const fs::path& path) {
   require<ValueError>(difference.empty(), ErrorCode::output_differs,
-                      "{}: {}, so {} cannot continue; {} replaces it", path.string(), difference,
-                      ranks_ > 1 ? "ranks" : "--resume",
-                      ranks_ > 1 ? "--overwrite without ranks" : "--overwrite");
+                      "{}: {}, so --resume cannot continue; --overwrite replaces it", path.string(),
+                      difference);
 }
 
 /// Adds the records of all ranks to the journal, and marks the shards of this rank that are

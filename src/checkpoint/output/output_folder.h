@@ -60,8 +60,8 @@ class OutputFolder final : public Output {
   void create();
   void lock();
   Start decide();
-  Start decide_without_journal();
-  void require_same(const std::string& difference, const std::filesystem::path& path) const;
+  Start decide_without_journal(const std::string& entry);
+  static void require_same(const std::string& difference, const std::filesystem::path& path);
   void find_finished_shards();
   void take_records();
   std::vector<char> recorded_shards(bool whole) const;

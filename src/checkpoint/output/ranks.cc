@@ -66,6 +66,7 @@ void RankFiles::create(const fs::path& path, const std::string& content) const {
 }
 
 void RankFiles::remove_records() const {
+  if (ranks_ == 1) return;
   std::set<std::string> names;
   for (int rank = 0; rank < ranks_; ++rank)
     for (const fs::path& path : {record_of(rank), draft_of(rank)}) {
@@ -76,6 +77,7 @@ void RankFiles::remove_records() const {
 }
 
 void RankFiles::remove_locks() const {
+  if (ranks_ == 1) return;
   for (int rank = 0; rank < ranks_; ++rank) fs::remove(lock_of(rank));
   fs::remove(finish_lock());
 }
