@@ -161,9 +161,10 @@ UnsupportedError, which names the tensor that `to` cannot hold.
 """)
 
 repair = _function(_COMMANDS["repair"], """
-`path` is never changed. Returns the report of `nvfp4 repair --json`, as a dict: `changes` with their
-errors, and the number of findings of `verify` `before` and `after`. Raises IoError, FormatError,
-InvalidValueError, and UnsupportedError for faults that need the source or cannot be corrected.
+`path` is never changed. Returns the report of `nvfp4 repair --json`, as a dict: `changes` with
+their errors, and the number of findings of `verify` `before` and `after`. Raises IoError,
+FormatError, InvalidValueError, and UnsupportedError for faults that need the source or cannot be
+corrected.
 """)
 
 verify = _function(_COMMANDS["verify"], """
@@ -177,7 +178,7 @@ the ranks that have not finished.
 inspect = _function(_COMMANDS["inspect"], "Returns the report of `nvfp4 inspect --json`, as a dict.")
 
 compare = _function(_COMMANDS["compare"], """
-Returns the report of `nvfp4 compare --json`, as a dict. `relative_error` is of all tensors together,
+Returns the report of `nvfp4 compare --json`, as a dict. `relative_error` is of all tensors,
 `median_relative_error` of the median tensor, `worst_relative_error` of the tensor `worst`. With
 ranks only the last rank has the report; the others return `missing_ranks`, the ranks that have not
 finished. Raises IoError, FormatError, InvalidValueError.
