@@ -272,7 +272,7 @@ TEST_F(CacheScales, ThatNothingGivesAreSaidToBe1) {
   auto run = options(out_);
   run.statistics.reset();
   const auto warnings = quantize_checkpoint(run).warnings;
-  EXPECT_TRUE(says(warnings, "loaders take 1 as their scale")) << testing::PrintToString(warnings);
+  EXPECT_TRUE(says(warnings, "loaders use the scale 1")) << testing::PrintToString(warnings);
   EXPECT_EQ(cache_codes(out_), std::set<std::string>{"cache-scale-missing"});
 }
 

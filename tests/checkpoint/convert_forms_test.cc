@@ -246,7 +246,7 @@ TEST(DeepSeekV4, IsItselfAgainWhenItIsNvfp4) {
 }
 
 /// Loaders that take the dtype from the configuration would cast the weights back.
-TEST(Convert, PlainConfigurationNamesItsDtype) {
+TEST(ConvertToPlain, ConfigurationNamesItsDtype) {
   const TempDir dir;
   write_model(dir / "source", {{random_tensor("model.layers.0.mlp.down_proj.weight", {64, 64})}},
               "{\n  \"hidden_size\": 64,\n  \"torch_dtype\": \"bfloat16\",\n  \"model_type\": "

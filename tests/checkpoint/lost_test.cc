@@ -88,7 +88,7 @@ TEST_F(Lost, InputScalesOfFp8AreTakenOrNamed) {
   }
 }
 
-TEST(Lost, TensorsBesideQuantizedWeightsAreNamed) {
+TEST(LostBeside, QuantizedWeightsIsNamed) {
   for (const char* name :
        {".input_scale_ub", ".input_scale_inv", ".input_amax", ".weight_amax", ".output_scale",
         ".weight_zero_point", ".input_zero_point", ".weight_shape", ".input_quantizer._amax"}) {
@@ -117,7 +117,7 @@ TEST_F(Lost, InputScalesOfKeptFp8AreRenamed) {
   EXPECT_FALSE(out.has(kZ + ".qscale_act"));
 }
 
-TEST(Lost, Fp8BesideItsFusedNvfp4IsNamed) {
+TEST(LostBeside, FusedNvfp4Fp8IsNamed) {
   const std::string layer = "model.layers.0.mlp.", gate = layer + "gate_proj",
                     up = layer + "up_proj";
   const TempDir dir;

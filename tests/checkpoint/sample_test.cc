@@ -216,7 +216,8 @@ TEST_F(Sample, SizeOfManyLayersIsRight) {
   EXPECT_EQ(report.tensors, static_cast<std::int64_t>(tensors.size()));
   for (const auto& entry : fs::directory_iterator(dir / "m"))
     if (entry.path().extension() == ".safetensors")
-      for (const auto& t : safetensors::File::open(entry.path()).tensors()) bytes += t.bytes;
+      for (const auto file = safetensors::File::open(entry.path()); const auto& t : file.tensors())
+        bytes += t.bytes;
   EXPECT_EQ(report.bytes, bytes);
 }
 

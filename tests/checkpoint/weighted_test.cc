@@ -193,7 +193,7 @@ TEST(WeightedQuantization, AnImportanceMatrixOfLlamaCppWeightsToo) {
   write_imatrix(file, sums, counts);
   expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"32", "64", "another model"});
   write_imatrix(file, {}, {});
-  expect_error<FormatError>([&] { quantize_checkpoint(options); }, {"no importance matrix"});
+  expect_error<FormatError>([&] { quantize_checkpoint(options); }, {"not an importance matrix"});
   write_text(f.dir / "in" / "config.json", R"({"model_type": "never_heard_of"})");
   write_imatrix(file, {{"a", {1}}}, {{"a", {1}}});
   expect_error<UnsupportedError>([&] { quantize_checkpoint(options); }, {"never_heard_of"});

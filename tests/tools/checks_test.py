@@ -128,7 +128,7 @@ class Style(unittest.TestCase):
 
     def test_finds_a_test_name_of_nine_words(self):
         for file, name in (("tests/a_test.cc", "TEST(A, OneTwoThreeFourFiveSixSevenE4M3)"),
-                           ("tests/python/test_a.py", "def test_a_b_c_d_e_f_g_h_i():")):
+                           ("tests/python/test_a.py", "def test_a_b_c_d_e_f_g_h_i(): pass")):
             self.expect({file: name + "\n"}, "has 9 words, at most 8")
 
     @unittest.skipUnless(shutil.which("clang-format-16"), "clang-format-16 is not installed")

@@ -75,7 +75,7 @@ TEST_F(GgufDrop, MissingLayerCountDropsNothing) {
     Json config = Json::parse(read_text(dir / "b" / "config.json"));
     config["num_hidden_layers"] = layers;
     write_text(dir / "b" / "config.json", config.dump());
-    expect_error<FormatError>([&] { convert_checkpoint(options); }, {"block_count"});
+    expect_error<FormatError>([&] { convert_checkpoint(options); }, {"num_hidden_layers = "});
     EXPECT_FALSE(fs::exists(options.output));
   }
 }
