@@ -142,6 +142,8 @@ class Maker {
 
   /// Requires tensors of each layer that config.json counts. No tensor is of another.
   void check_layers() const {
+    const auto given = config_.find("num_hidden_layers");
+    if (given == config_.end() || !given->is_number_integer()) return;  // named with its key later
     const std::int64_t count = integer_of(config_, {"num_hidden_layers"}, 0);
     std::int64_t layers = 0, last = -1;
     for (const auto& [place, members] : members_)

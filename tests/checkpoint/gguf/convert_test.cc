@@ -205,7 +205,9 @@ TEST_F(GgufRefusal, DepthsThatAreNoMultipleOf64) {
   std::vector<TestTensor> t = {random_tensor("model.layers.0.mlp.up_proj.weight", {64, 96}),
                                random_tensor("model.layers.0.mlp.gate_proj.weight", {64, 64})};
   write_model(dir / "narrow", {t}, "");
-  write_json(dir / "narrow" / "config.json", llama_config());
+  Json config = llama_config();
+  config["num_hidden_layers"] = 1;
+  write_json(dir / "narrow" / "config.json", config);
   quantize_checkpoint(quantize_options(dir / "narrow", dir / "a"));
   refused<UnsupportedError>(
       {"'model.layers.0.mlp.up_proj.weight'", "96 columns", "multiple of 64"});

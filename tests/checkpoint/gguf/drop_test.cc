@@ -69,13 +69,17 @@ TEST_F(GgufDrop, MissingLayerCountDropsNothing) {
   write_quantized(dir);
   ConvertOptions options = to_gguf(dir);
   options.allow.drop = true;
-  for (const Json& layers : {Json(nullptr), Json("2"), Json(0), Json(-1)}) {
+  const std::pair<Json, const char*> cases[] = {{nullptr, "block_count"},
+                                                {"2", "block_count"},
+                                                {0, "num_hidden_layers = 0"},
+                                                {-1, "num_hidden_layers = -1"}};
+  for (const auto& [layers, text] : cases) {
     fs::remove_all(dir / "b");
     fs::copy(dir / "a", dir / "b", fs::copy_options::recursive);
     Json config = Json::parse(read_text(dir / "b" / "config.json"));
     config["num_hidden_layers"] = layers;
     write_text(dir / "b" / "config.json", config.dump());
-    expect_error<FormatError>([&] { convert_checkpoint(options); }, {"num_hidden_layers = "});
+    expect_error<FormatError>([&] { convert_checkpoint(options); }, {text});
     EXPECT_FALSE(fs::exists(options.output));
   }
 }
