@@ -69,9 +69,9 @@ Examples:
 )";
 
 constexpr const char* kVerifyNotes = R"(
-docs/findings.md explains every code. Exit status: 0 there is no fault (there may
-be warnings); 3 the files have faults, or nothing is quantized. With --for: 0
-the loader reads them; 3 it refuses or misreads them; 4 unknown.
+docs/findings.md explains every code. Exit status: 0 no fault, perhaps warnings;
+3 the files have faults, or nothing is quantized. With --for: 0 the loader reads
+them; 3 it refuses or misreads them; 4 unknown.
 
 Examples:
   nvfp4 verify Llama-3.1-8B-NVFP4

@@ -179,7 +179,7 @@ def test_hostile_names_are_text(hostile):
     assert found["injected"] == found["loaded"] == 0
     shown = HOSTILE.replace("\u202e", r"\xe2\x80\xae")  # nothing turns the reading direction
     assert shown in found["names"]
-    assert "Tensors without a partner" in found["headings"]
+    assert "Tensors not compared" in found["headings"]
 
 
 def test_two_quantizations_side_by_side(tmp_path):

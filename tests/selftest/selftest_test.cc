@@ -271,7 +271,8 @@ TEST(Selftest, SaysWhatItDoesNotProve) {
   const auto without = selftest::not_proven({}, report);
   EXPECT_EQ(without[0], "cpu-old: not run, this CPU lacks it");
   EXPECT_THAT(without[1], HasSubstr("GPUs: none was tested, "));
-  EXPECT_THAT(selftest::not_proven({.device = Device{}}, report)[1], HasSubstr("devices other than"));
+  EXPECT_THAT(selftest::not_proven({.device = Device{}}, report)[1],
+              HasSubstr("devices other than"));
 }
 
 TEST(Selftest, MeasuresConversionsAndProducts) {
