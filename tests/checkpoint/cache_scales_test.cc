@@ -104,7 +104,7 @@ TEST_F(CacheScales, UnquantizedCacheHasNone) {
   EXPECT_FALSE(LoadedModel(out_).has(kFirst + ".k_proj.k_scale"));
 }
 
-TEST_F(CacheScales, NVFP4CacheIsDeclaredInHfQuantConfig) {
+TEST_F(CacheScales, HfQuantConfigDeclaresNvfp4) {
   write_text(dir_ / "r.yaml", "kv_cache: nvfp4\nrules: []\n");
   auto run = options(out_);
   run.recipe = (dir_ / "r.yaml").string();
