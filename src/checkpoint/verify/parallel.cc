@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "checkpoint/families/expert_layers.h"
+#include "checkpoint/gguf/config.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
 
@@ -29,12 +30,26 @@ std::string cut(const LogicalTensor& t, std::string_view last, int gpus) {
   return {};
 }
 
+/// Returns the number of attention heads of the language model, or 0 if config.json has none.
+std::int64_t attention_heads(const Json& config) {
+  if (!config.is_object()) return 0;
+  const auto text = config.find("text_config");
+  const bool has_text = text != config.end() && text->is_object();
+  return gguf::integer_of(has_text ? *text : config, {"num_attention_heads"}, 0);
+}
+
 }  // namespace
 
 std::vector<int> check_tensor_parallel(const Subject& subject, std::optional<int> wanted,
                                        Findings& findings) {
   std::vector<int> possible;
-  for (int gpus = 1; gpus <= 64; ++gpus) possible.push_back(gpus);
+  const std::int64_t heads = attention_heads(subject.config);
+  for (int gpus = 1; gpus <= 64; ++gpus)
+    if (heads % gpus == 0) possible.push_back(gpus);
+  if (wanted && heads % *wanted != 0)
+    findings.add("parallel-cut", subject.config_file,
+                 fmt::format("{} attention heads, for {} GPUs a multiple of {} is needed", heads,
+                             *wanted, *wanted));
   for (const LogicalTensor* t : subject.nvfp4()) {
     const std::string module = t->module();
     const std::string_view last = std::string_view(module).substr(module.rfind('.') + 1);
