@@ -27,7 +27,7 @@ class _Experts:
     """The layer for the tensors of one gate_up, and the memory that its calls need."""
 
     def __init__(self, x, gate_up, down, intermediate, experts, input_scale, down_scale, mode, limit, fused):
-        self.key = _key(x, down, mode, limit, fused)
+        self.key = _key(x, (gate_up, down, input_scale, down_scale), mode, limit, fused)
         hidden = x.shape[-1]
         packed = (_gemm.PackedWeights(gate_up.detach(), 2 * intermediate, hidden, experts, gate_up=0 if fused else None),
                   _gemm.PackedWeights(down.detach(), hidden, intermediate, experts))
@@ -46,8 +46,8 @@ class _Experts:
         return self.sizes[key]
 
 
-def _key(x, down, mode, limit, fused):
-    return x.dtype, down.data_ptr(), mode, limit, fused
+def _key(x, tensors, *options):
+    return x.dtype, *(None if t is None else t.data_ptr() for t in tensors), *options
 
 
 _seen = WeakTensorKeyDictionary()
@@ -75,7 +75,7 @@ def moe(x: Tensor, gate_up: Tensor, down: Tensor, ids: Tensor, weights: Tensor, 
     if not x.numel():
         return out
     known = _seen.get(gate_up)
-    if known is None or known.key != _key(x, down, input_mode, limit, fused):
+    if known is None or known.key != _key(x, (gate_up, down, input_scale, down_scale), input_mode, limit, fused):
         known = _seen[gate_up] = _Experts(x, gate_up, down, intermediate, experts, input_scale, down_scale, input_mode,
                                           limit, fused)
     memory = space = None

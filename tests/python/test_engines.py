@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 import nvfp4
 from nvfp4 import engines
+from nvfp4._quantization_config import OTHER
 from nvfp4._versions import interface, require_oldest, warn_if_untested
 from nvfp4.engines.config import Config
 from nvfp4.engines.declared import Declared, why_not
@@ -84,8 +85,8 @@ class Configured(Config):
 
 def test_other_kinds_have_the_methods_of_the_engine():
     config = Configured.from_config(MIXED)
-    assert config.own_method(config.mode("b.up_proj"), None, "b.up_proj") == "vLLM's for b.up_proj"
-    assert config.own_method(config.mode("a.q_proj"), None, "a.q_proj") is None
+    assert config.mode("b.up_proj") == OTHER
+    assert config.own.get_quant_method(None, "b.up_proj") == "vLLM's for b.up_proj"
     assert Configured.from_config(MODELOPT).own is None
 
 

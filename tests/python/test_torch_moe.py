@@ -112,6 +112,18 @@ def test_dtypes_sizes_and_types_of_ids(device, dtype):
     assert experts(x[:0], ids[:0], weights[:0]).shape == (0, H)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_tensors_that_replace_others_are_used(device):
+    experts, (x, ids, weights) = Experts(device, MULTIPLY), call(device, 20)
+    before = experts(x, ids, weights)
+    for name, other in (("down", Experts(device, MULTIPLY, seed=1).down), ("scales", [s * 3 for s in experts.scales])):
+        kept = getattr(experts, name)
+        setattr(experts, name, other)
+        assert error(experts(x, ids, weights), before) > 0.01, name
+        setattr(experts, name, kept)
+        assert torch.equal(experts(x, ids, weights), before)
+
+
 def test_shapes_are_known_without_running():
     experts, (x, ids, weights) = Experts("cpu"), call("cpu", 4)
     compiled = torch.compile(lambda *a: experts(*a) + 1, fullgraph=True, backend="aot_eager")

@@ -6,7 +6,6 @@ import os
 import torch
 
 from .._errors import InvalidValueError, UnsupportedError
-from .._quantization_config import OTHER
 from .._versions import warn_if_untested
 from .declared import Declared, why_not
 
@@ -66,10 +65,6 @@ class Config:
         if text not in self._said:
             self._said.add(text)
             logging.getLogger(f"{self.engine[0].lower()}.nvfp4").info("nvfp4: %s", text)
-
-    def own_method(self, mode, layer, prefix):
-        """Returns the engine's method for a layer of another kind; None for others."""
-        return self.own.get_quant_method(layer, prefix) if mode == OTHER else None
 
     @classmethod
     def from_config(cls, config):

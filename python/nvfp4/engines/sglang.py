@@ -20,6 +20,7 @@ from sglang.srt.layers.radix_attention import RadixAttention
 from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead
 
 from .._errors import UnsupportedError
+from .._quantization_config import OTHER
 from . import SGLANG, methods
 from .config import NAME, Config, chosen
 
@@ -88,12 +89,16 @@ class Nvfp4Config(Config, QuantizationConfig):
             mode = self.mode(prefix, self.packed_modules_mapping.get(prefix.rpartition(".")[2], ()))
             if mode is None:
                 return UnquantizedLinearMethod()
-            return self.own_method(mode, layer, prefix) or Nvfp4LinearMethod(declared, mode, prefix)
+            if mode == OTHER:
+                return self.own.get_quant_method(layer, prefix)
+            return Nvfp4LinearMethod(declared, mode, prefix)
         if isinstance(layer, FusedMoE):
             mode = self.mode(prefix, [f"experts.0.{part}_proj" for part in ("gate", "up", "down")])
             if mode is None:
                 return None
-            return self.own_method(mode, layer, prefix) or Nvfp4ExpertsMethod(declared, mode, prefix)
+            if mode == OTHER:
+                return self.own.get_quant_method(layer, prefix)
+            return Nvfp4ExpertsMethod(declared, mode, prefix)
         return None
 
 

@@ -22,6 +22,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.platforms import current_platform
 
 from .._errors import UnsupportedError
+from .._quantization_config import OTHER
 from . import VLLM, methods
 from .config import NAME, Config, chosen
 
@@ -91,13 +92,17 @@ class Nvfp4Config(Config, QuantizationConfig):
             mode = self.mode(prefix, self.packed_modules_mapping.get(prefix.rpartition(".")[2], ()))
             if mode is None:
                 return UnquantizedLinearMethod()
-            return self.own_method(mode, layer, prefix) or Nvfp4LinearMethod(declared, mode, prefix)
+            if mode == OTHER:
+                return self.own.get_quant_method(layer, prefix)
+            return Nvfp4LinearMethod(declared, mode, prefix)
         if isinstance(layer, RoutedExperts):
             names = (layer.ckpt_gate_proj_name, layer.ckpt_up_proj_name, layer.ckpt_down_proj_name)
             mode = self.mode(prefix, [f"experts.0.{name}" for name in names if name])
             if mode is None:
                 return None
-            return self.own_method(mode, layer, prefix) or Nvfp4ExpertsMethod(declared, mode, prefix, layer)
+            if mode == OTHER:
+                return self.own.get_quant_method(layer, prefix)
+            return Nvfp4ExpertsMethod(declared, mode, prefix, layer)
         return None
 
 
