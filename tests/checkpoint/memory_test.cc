@@ -102,6 +102,7 @@ std::uint64_t peak_in_child(const TempDir& dir, const std::string& test, const c
   const int status = run_child("Child.DISABLED_" + test, {{"CHILD_INPUT", (dir / input).string()},
                                                           {"CHILD_OUTPUT", (dir / "out").string()},
                                                           {"NVFP4_THREADS", "1"},
+                                                          {"MALLOC_ARENA_MAX", "1"},
                                                           {"CHILD_PEAK", (dir / "peak").string()}});
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   std::uint64_t peak = 0;
