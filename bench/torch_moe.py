@@ -9,9 +9,8 @@ import sys
 import torch
 
 import nvfp4
-import nvfp4.torch  # noqa: F401 (defines the operators)
-from nvfp4 import _torch_experts, _torch_moe  # noqa: F401
-from nvfp4._torch_layers import KEEP, pack_bytes
+from nvfp4.torch import experts
+from nvfp4.torch.operators import InputMode, pack_bytes
 
 EXPERTS, HIDDEN, INNER, TOP_K = 128, 2048, 768, 8
 TOKENS = (1, 8, 32, 128, 512, 1024, 4096)
@@ -31,16 +30,17 @@ class Layer:
     def __init__(self):
         gate_up, down = quantized(2 * INNER, HIDDEN), quantized(HIDDEN, INNER)
         self.fused, self.down = pack_bytes(gate_up, EXPERTS, 0), pack_bytes(down, EXPERTS)
-        self.stacks = (_torch_experts.Stack(pack_bytes(gate_up, EXPERTS), 2 * INNER),
-                       _torch_experts.Stack(self.down, HIDDEN))
+        self.stacks = (experts.Stack(pack_bytes(gate_up, EXPERTS), 2 * INNER),
+                       experts.Stack(self.down, HIDDEN))
         self.w = [torch.randn(EXPERTS, *shape, device="cuda", dtype=torch.bfloat16) / 30
                   for shape in ((HIDDEN, 2 * INNER), (INNER, HIDDEN))]
 
     def moe(self, x, ids, weights):
-        return torch.ops.nvfp4.moe(x, self.fused, self.down, ids, weights, INNER, EXPERTS, None, None, KEEP, None, True)
+        return torch.ops.nvfp4.moe(x, self.fused, self.down, ids, weights, INNER, EXPERTS, None, None, InputMode.NONE, None,
+                                   True)
 
     def operators(self, x, ids, weights):
-        y = _torch_experts.forward(x, ids.long(), *self.stacks, EXPERTS, KEEP, swiglu)
+        y = experts.forward(x, ids.long(), *self.stacks, EXPERTS, InputMode.NONE, swiglu)
         return (y * weights.unsqueeze(-1)).sum(1).to(x.dtype)
 
     def bf16(self, x, ids, weights):

@@ -13,10 +13,10 @@ if not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 0):
 import torch._inductor.config
 
 import nvfp4
-from nvfp4 import _torch_experts
 import nvfp4.transformers as backend
 from models_of_families import FAMILIES, TOKENS
-from nvfp4.transformers.modules import Nvfp4Experts
+from nvfp4.torch import Nvfp4Experts
+from nvfp4.torch.experts import by_expert, by_row
 from test_nvfp4_transformers import (Reference, distance, folders, load, logits, ours, tensors)
 
 ON_GPU = TOKENS.cuda()
@@ -66,7 +66,7 @@ def test_routed_and_sorted_experts_agree(folders, family, scheme):
     ids = torch.tensor([[0, 3], [2, 1], [3, 2]], device="cuda")
     with torch.no_grad():
         routed, in_order = (way(x, ids, *experts._arguments())
-                            for way in (_torch_experts.by_row, _torch_experts.by_expert))
+                            for way in (by_row, by_expert))
     assert distance(routed, in_order) <= 0.05 * float(in_order.float().std())
 
 

@@ -8,30 +8,30 @@ torch = pytest.importorskip("torch")
 
 import nvfp4  # noqa: E402
 import nvfp4.torch  # noqa: E402, F401
-from nvfp4 import _torch_experts, _torch_moe  # noqa: E402
-from nvfp4._torch_layers import KEEP, MEASURE, MULTIPLY, pack_bytes  # noqa: E402
+from nvfp4.torch import experts, operators  # noqa: E402
+from nvfp4.torch.operators import InputMode, pack_bytes  # noqa: E402
 
 E, H, I = 6, 96, 64
 GPU = torch.cuda.is_available() and any(d["available"] for d in nvfp4.devices())
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not GPU, reason="no GPU from sm_80 on"))]
-MODES = {"keep": KEEP, "measure": MEASURE, "multiply": MULTIPLY}
+MODES = {"keep": InputMode.NONE, "measure": InputMode.DYNAMIC_PER_ROW, "multiply": InputMode.STATIC}
 
 
 class Experts:
     """Random experts on a device: packed for torch.ops.nvfp4.moe, and in a form for separate operators."""
 
-    def __init__(self, device, mode=KEEP, intermediate=I, seed=0):
+    def __init__(self, device, mode=InputMode.NONE, intermediate=I, seed=0):
         torch.manual_seed(seed)
         self.mode, self.intermediate = mode, intermediate
-        self.fused = _torch_moe.fuses(torch.device(device), intermediate, mode)
+        self.fused = operators.fuses_swiglu(torch.device(device), intermediate, mode)
         shapes = (2 * intermediate, H), (H, intermediate)
-        scales = (torch.full((1,), 0.01), 0.001 * (1 + torch.arange(E))) if mode == MULTIPLY else (None, None)
+        scales = (torch.full((1,), 0.01), 0.001 * (1 + torch.arange(E))) if mode == InputMode.STATIC else (None, None)
         self.scales = [None if s is None else s.to(device) for s in scales]
         quantized = [[nvfp4.quantize((torch.randn(shape) / 8).to(device), "max") for _ in range(E)] for shape in shapes]
         parts = [[(q.codes, q.scales, q.global_scale, "w") for q in part] for part in quantized]
         self.gate_up = pack_bytes(parts[0], E, 0 if self.fused else None)
         self.down = pack_bytes(parts[1], E)
-        self.stacks = [_torch_experts.Stack(pack_bytes(part, E), shape[0], scale)
+        self.stacks = [experts.Stack(pack_bytes(part, E), shape[0], scale)
                        for part, shape, scale in zip(parts, shapes, self.scales)]
 
     def __call__(self, x, ids, weights, limit=None):
@@ -46,7 +46,7 @@ class Experts:
             return (torch.nn.functional.silu(left) * right).to(y.dtype)
 
         here = ((ids >= 0) & (ids < E)).unsqueeze(-1)
-        y = _torch_experts.by_expert(x, ids.long(), *self.stacks, E, self.mode, gate) * here
+        y = experts.by_expert(x, ids.long(), *self.stacks, E, self.mode, gate) * here
         return (y.float() * weights.unsqueeze(-1)).sum(1).to(x.dtype)
 
 
@@ -114,9 +114,9 @@ def test_dtypes_sizes_and_types_of_ids(device, dtype):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_tensors_that_replace_others_are_used(device):
-    experts, (x, ids, weights) = Experts(device, MULTIPLY), call(device, 20)
+    experts, (x, ids, weights) = Experts(device, InputMode.STATIC), call(device, 20)
     before = experts(x, ids, weights)
-    for name, other in (("down", Experts(device, MULTIPLY, seed=1).down), ("scales", [s * 3 for s in experts.scales])):
+    for name, other in (("down", Experts(device, InputMode.STATIC, seed=1).down), ("scales", [s * 3 for s in experts.scales])):
         kept = getattr(experts, name)
         setattr(experts, name, other)
         assert error(experts(x, ids, weights), before) > 0.01, name

@@ -4,9 +4,8 @@ engine's module combines these classes with the engine's base classes."""
 import torch
 from torch import Tensor, nn
 
-from .. import _torch_moe
 from .._errors import FormatError, ShapeError, UnsupportedError
-from .._torch_layers import KEEP, MEASURE, MULTIPLY, pack_bytes
+from ..torch.operators import InputMode, fuses_swiglu, pack_bytes
 
 BLOCK = 16
 
@@ -37,10 +36,10 @@ def _multipliers(form, name, stored, scales):
 def _input(form, mode, name, scales):
     """Returns (input mode, scales as MULTIPLIERS or None) for loaded input scales."""
     if mode == "W4A16":
-        return KEEP, None
+        return InputMode.NONE, None
     if bool(scales.isnan().any()):
-        return MEASURE, None  # no stored scale
-    return MULTIPLY, _multipliers(form, name, form.input_scale, scales)
+        return InputMode.DYNAMIC_PER_ROW, None  # no stored scale
+    return InputMode.STATIC, _multipliers(form, name, form.input_scale, scales)
 
 
 def _replace(layer, old, **new):
@@ -164,7 +163,7 @@ class ExpertsMethod:
             each = (t.reshape(experts * halves, rows // halves, -1) for t in (codes, scales))
             factors = _multipliers(form, self.name, form.global_scale, factors).reshape(-1, 1)
             self.input_mode, inputs = _input(form, self.mode, self.name, inputs)
-            self.fused = _torch_moe.fuses(codes.device, self.sizes["w2"][2], self.input_mode)
+            self.fused = fuses_swiglu(codes.device, self.sizes["w2"][2], self.input_mode)
             packed[f"{part}_weight"] = pack_bytes(
                 [(c, s, g, f"{self.name}.{n // halves}") for n, (c, s, g) in enumerate(zip(*each, factors))],
                 experts, 0 if self.fused and part == "w13" else None)

@@ -16,7 +16,7 @@ _versions.require_oldest("transformers", _transformers.__version__, OLDEST)
 _versions.warn_if_untested("transformers", _transformers.__version__, NEWEST)
 with _versions.interface("transformers", _transformers.__version__):
     from .config import Config
-    from .modules import Nvfp4Experts, Nvfp4Linear
+    from ..torch.modules import Nvfp4Experts, Nvfp4Linear
     from .quantizer import Nvfp4Quantizer
     from .registry import register, unregister
 

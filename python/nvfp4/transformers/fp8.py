@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from .._errors import FormatError, UnsupportedError
-from .modules import _Packs
+from ..torch.modules import _Packs
 
 E4M3_MAX = 448.0
 BLOCK = 128  #: rows and columns of a weight that share a scale

@@ -16,9 +16,9 @@ from .._checkpoint import quantize_checkpoint
 from .._errors import FormatError, UnsupportedError
 from .._forms import FORMS
 from .._quantization_config import Schemes
+from ..torch.modules import Fused, Nvfp4Experts, Nvfp4Linear, _Packs
 from .config import ModelOptConfig
 from .conversions import PARTS, check_stack, expert_converters, sources_of
-from .modules import Fused, Nvfp4Experts, Nvfp4Linear, _Packs
 from .fp8 import Fp8Linear, Fp8Weight
 from .scan import quantized_weights
 

@@ -1,6 +1,6 @@
 """PyTorch custom operators, torch.ops.nvfp4.*: opaque to torch.compile, which sees their shapes.
 
-import nvfp4.torch registers them. They take and return tensors on the CPU or on CUDA, and compute
+They take and return tensors on the CPU or on CUDA, and compute
 what the functions of the same names in nvfp4 do. On CUDA they run on the current stream, and a graph
 can capture them. mm_fp4 and grouped_mm_fp4 pack the weights in every call; gemm and grouped_gemm
 take weights of pack_weights.
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 import nvfp4 as _nvfp4
-from nvfp4._core import packed_bytes as _packed_bytes
-from nvfp4._flashinfer import _layout_named
-from nvfp4._quantize import scale_shape as _scale_shape
+from .._core import packed_bytes as _packed_bytes
+from .._flashinfer import _layout_named
+from .._quantize import scale_shape as _scale_shape
 
 
 def _codes(x, shape):

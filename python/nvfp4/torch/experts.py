@@ -6,7 +6,7 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from . import _torch_layers  # noqa: F401 (defines the operators)
+from . import operators  # noqa: F401 (defines the operators)
 
 
 @dataclass
@@ -25,7 +25,7 @@ ROUTED_ROWS = 32
 def forward(x, ids, gate_up, down, experts, mode, gate):
     """Returns y [T, top_k, H] of x [T, H] for the experts ids [T, top_k] of each token.
 
-    mode  how inputs become NVFP4 (nvfp4._torch_layers)
+    mode  the InputMode of both GEMMs
     gate  the activation between the two GEMMs, [.., 2·I] -> [.., I]
     """
     few = ids.numel() <= ROUTED_ROWS and x.is_cuda and not torch.is_grad_enabled()

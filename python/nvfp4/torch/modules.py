@@ -5,9 +5,10 @@ import functools
 import torch
 from torch import nn
 
-from .. import _gemm, _torch_experts
+from .. import _gemm
 from .._errors import FormatError, UnsupportedError
-from .._torch_layers import KEEP, MEASURE, MULTIPLY, pack_bytes
+from . import experts as expert_operators
+from .operators import InputMode, pack_bytes
 
 
 def _unpacked(data, groups, rows, cols):
@@ -122,7 +123,7 @@ class Nvfp4Linear(_Packs, nn.Linear):
         for name, tensor in form.empty(rows, cols, has_input_scale, device).items():
             self.register_buffer(name, tensor)
         self.register_parameter("bias", bias)
-        self.input_mode = KEEP if not quantize_input else MULTIPLY if has_input_scale else MEASURE
+        self.input_mode = InputMode.NONE if not quantize_input else InputMode.STATIC if has_input_scale else InputMode.DYNAMIC_PER_ROW
         self._is_hf_initialized = True
 
     @property
@@ -179,7 +180,7 @@ class Nvfp4Linear(_Packs, nn.Linear):
     def forward(self, x):
         if self.fused is not None:
             return self.fused(self, x)
-        scale = self.input_multiplier if self.input_mode == MULTIPLY else None
+        scale = self.input_multiplier if self.input_mode == InputMode.STATIC else None
         return torch.ops.nvfp4.linear(x, self.weight, self.out_features, self.bias, scale, self.input_mode)
 
     def extra_repr(self):
@@ -194,11 +195,12 @@ def _pack_linears(parts):
     data = pack_bytes([(p._buffers[form.codes], p._buffers[form.scales], p._multiplier(form.global_scale),
                         p.checkpoint_name) for p in parts])
     for part in parts:
-        part._drop(form.codes), part._drop(form.scales)
+        part._drop(form.codes)
+        part._drop(form.scales)
         part._moving = False
     owner = parts[0]
     owner.register_buffer("weight", data, persistent=False)
-    if owner.input_mode == MULTIPLY:  # the largest input scale, as in nvfp4::Linear
+    if owner.input_mode == InputMode.STATIC:  # the largest input scale, as in nvfp4::Linear
         scale = torch.stack([p._multiplier(form.input_scale) for p in parts]).amax(0)
         owner.register_buffer("input_multiplier", scale, persistent=False)
     if owner.fused:
@@ -254,7 +256,7 @@ class Fused:
         if held is None or held[0] is not x or held[1] != state:
             if not torch.compiler.is_compiling() and part.weight is not owner.weight:
                 raise UnsupportedError(f"{part.checkpoint_name}.weight was assigned, must be loaded by load_state_dict")
-            scale = owner.input_multiplier if owner.input_mode == MULTIPLY else None
+            scale = owner.input_multiplier if owner.input_mode == InputMode.STATIC else None
             held = x, state, torch.ops.nvfp4.linear(x, owner.weight, self.rows, self._bias(), scale, owner.input_mode)
             self._held = held if self._runs and state is not None else None
         begin, end = part.columns
@@ -293,7 +295,7 @@ class Nvfp4Experts(_Packs, nn.Module):
         module.form, module.checkpoint_name = form, checkpoint_name
         module.quantize_input = quantize_input
         module.sizes = {"gate_up": (experts, double, hidden, 2), "down": (experts, hidden, double // 2, 1)}
-        module.input_mode = KEEP if not quantize_input else MULTIPLY if has_input_scale else MEASURE
+        module.input_mode = InputMode.NONE if not quantize_input else InputMode.STATIC if has_input_scale else InputMode.DYNAMIC_PER_ROW
         for part, (groups, rows, cols, globals_) in module.sizes.items():
             make = lambda end, shape, dtype: module.register_buffer(
                 f"{part}_{end}", torch.empty(shape, dtype=dtype, device=device))
@@ -327,7 +329,7 @@ class Nvfp4Experts(_Packs, nn.Module):
             data = pack_bytes([(c, s, g, f"{self.checkpoint_name}.{n // halves}")
                                for n, (c, s, g) in enumerate(zip(*each, factors))], experts)
             self.register_buffer(f"{part}_weight", data, persistent=False)
-            if self.input_mode == MULTIPLY:
+            if self.input_mode == InputMode.STATIC:
                 # x is quantized once for all experts, the input of down_proj once for each expert.
                 scale = self._multiplier(f"{part}_inputs")
                 scale = scale.amax().reshape(1) if part == "gate_up" else scale.reshape(-1)
@@ -354,12 +356,12 @@ class Nvfp4Experts(_Packs, nn.Module):
         return [f"{part}_{end}" for part in self.sizes for end in (*self.ENDS, "multiplier")]
 
     def _arguments(self):
-        """Returns the arguments of nvfp4._torch_experts.forward() after x and ids."""
-        stacks = (_torch_experts.Stack(self._buffers[f"{part}_weight"], rows,
+        """Returns the arguments of nvfp4.torch.experts.forward() after x and ids."""
+        stacks = (expert_operators.Stack(self._buffers[f"{part}_weight"], rows,
                                        self._buffers.get(f"{part}_multiplier"))
                   for part, (_, rows, _, _) in self.sizes.items())
         return *stacks, self.sizes["gate_up"][0], self.input_mode, self._apply_gate
 
     def forward(self, hidden_states, top_k_index, top_k_weights):
-        y = _torch_experts.forward(hidden_states, top_k_index, *self._arguments())
+        y = expert_operators.forward(hidden_states, top_k_index, *self._arguments())
         return (y * top_k_weights.unsqueeze(-1)).sum(dim=1).to(hidden_states.dtype)

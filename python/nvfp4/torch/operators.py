@@ -1,10 +1,13 @@
-"""PyTorch operators of the layers, with a gradient to x: torch.ops.nvfp4.linear, grouped_linear, routed_linear.
+"""PyTorch operators of the layers: torch.ops.nvfp4.linear, grouped_linear, routed_linear, with a gradient to x, and
+moe, the inference of a layer of experts.
 
 Weights are the bytes of PackedWeights. torch.library.Library defines the operators: a call takes a tenth
 of the time of a custom_op.
 """
 
 import ctypes
+import enum
+import math
 import os
 from typing import Optional
 
@@ -12,14 +15,22 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from . import _arrays, _core, _gemm
-from ._errors import InvalidValueError, UnsupportedError
-from ._quantize import QuantizedTensor, dequantize, quantize
+from .. import _arrays, _core, _gemm
+from .._errors import InvalidValueError, ShapeError, UnsupportedError
+from .._quantize import QuantizedTensor, dequantize, quantize
 
 _library = torch.library.Library("nvfp4", "FRAGMENT")
-#: Input modes: x as it is (W4A16), x quantized with a global scale measured for each row, or with `input_scale`, a
-#: MULTIPLIER of one element or one for each row.
-KEEP, MEASURE, MULTIPLY = range(3)
+
+
+class InputMode(enum.IntEnum):
+    """How a layer quantizes its input x."""
+
+    NONE = 0  #: x stays as it is (W4A16)
+    DYNAMIC_PER_ROW = 1  #: with a global scale that is measured for each row
+    STATIC = 2  #: with `input_scale`, a MULTIPLIER of one element or one for each row
+
+
+_MODES = frozenset(map(int, InputMode))
 _INPUT = "Tensor? input_scale=None, int input_mode=0"
 _library.define(f"linear(Tensor x, Tensor weights, int rows, Tensor? bias=None, {_INPUT}) -> Tensor")
 _library.define("routed_linear(Tensor x, Tensor weights, int rows, int groups, Tensor expert_ids, "
@@ -105,20 +116,20 @@ def _gomp_parallel():
         return 0
 
 
-def check_mode(scale, mode):
-    if mode not in (KEEP, MEASURE, MULTIPLY):
-        raise InvalidValueError(f"input_mode = {mode}, must be {KEEP} (x as it is), {MEASURE} (quantized with a global "
-                                f"scale measured for each row) or {MULTIPLY} (quantized with input_scale)")
-    if mode == MULTIPLY and scale is None:
-        raise InvalidValueError(f"input_mode = {MULTIPLY} without input_scale, must come with it")
+def _check_mode(scale, mode):
+    if mode not in _MODES:
+        values = ", ".join(f"{int(each)} ({each.name})" for each in InputMode)
+        raise InvalidValueError(f"input_mode = {mode}, must be one of {values}")
+    if mode == InputMode.STATIC and scale is None:
+        raise InvalidValueError(f"input_mode = {int(mode)} without input_scale, must come with it")
 
 
 def _input(x, scale, mode):
     """Returns x [M, K] in the form that the GEMM takes."""
-    if mode == KEEP:
+    if mode == InputMode.NONE:
         return as_array(x)
-    scope = "vector" if mode == MEASURE or scale.numel() > 1 else "tensor"
-    return quantize(x, "max", scope=scope, global_scale=None if mode == MEASURE else scale).view()
+    scope = "vector" if mode == InputMode.DYNAMIC_PER_ROW or scale.numel() > 1 else "tensor"
+    return quantize(x, "max", scope=scope, global_scale=None if mode == InputMode.DYNAMIC_PER_ROW else scale).view()
 
 
 def stream_of(x):
@@ -163,7 +174,7 @@ def _weights_in(tensor, rows, cols, groups):
 
 
 def _multiply(x, weights, rows, scale, mode, groups=1, bias=None, row_ends=None, expert_ids=None):
-    check_mode(scale, mode)
+    _check_mode(scale, mode)
     if x.device.type == "cpu":
         follow_torch_threads()
     if weights.device != x.device:
@@ -177,7 +188,7 @@ def _multiply(x, weights, rows, scale, mode, groups=1, bias=None, row_ends=None,
     out = (x.new_zeros if form == "grouped" else x.new_empty)((count, rows))
     if count:
         known = _weights_in(weights, rows, x.shape[-1], groups)
-        plan = known.plan(count, x, form, mode != KEEP, top_k)
+        plan = known.plan(count, x, form, mode != InputMode.NONE, top_k)
         space = workspace(plan.workspace_bytes, x.device)
         _core.gemm(plan, _input(x, scale, mode), known.packed._weights, as_array(out), 1.0, None,
                    as_array(None if bias is None else bias.float()), as_array(row_ends), None,
@@ -186,20 +197,20 @@ def _multiply(x, weights, rows, scale, mode, groups=1, bias=None, row_ends=None,
 
 
 def linear(x: Tensor, weights: Tensor, rows: int, bias: Optional[Tensor] = None,
-           input_scale: Optional[Tensor] = None, input_mode: int = KEEP) -> Tensor:
+           input_scale: Optional[Tensor] = None, input_mode: int = InputMode.NONE) -> Tensor:
     """Returns y [..., rows] = x · Wᵀ + bias in the dtype of x."""
     y = _multiply(x.reshape(-1, x.shape[-1]), weights, rows, input_scale, input_mode, bias=bias)
     return y.view(*x.shape[:-1], rows)
 
 
 def grouped_linear(x: Tensor, weights: Tensor, rows: int, row_ends: Tensor,
-                   input_scale: Optional[Tensor] = None, input_mode: int = KEEP) -> Tensor:
+                   input_scale: Optional[Tensor] = None, input_mode: int = InputMode.NONE) -> Tensor:
     """Returns y [M, rows]: rows [row_ends[g-1], row_ends[g]) of x times matrix g. Rows of no group are zero."""
     return _multiply(x, weights, rows, input_scale, input_mode, row_ends.numel(), row_ends=row_ends)
 
 
 def routed_linear(x: Tensor, weights: Tensor, rows: int, groups: int, expert_ids: Tensor,
-                  input_scale: Optional[Tensor] = None, input_mode: int = KEEP) -> Tensor:
+                  input_scale: Optional[Tensor] = None, input_mode: int = InputMode.NONE) -> Tensor:
     """Returns y [T · top_k, rows]. Row t · top_k + j is multiplied by matrix expert_ids[t, j]; its input is that row of
     x, or row t of x [T, K]. For few rows, each of which reads its own weights. ids are in [0, groups)."""
     return _multiply(x, weights, rows, input_scale, input_mode, groups, expert_ids=expert_ids)
@@ -231,22 +242,22 @@ def input_gradient(gradient: Tensor, weights: Tensor, rows: int, cols: int, grou
 
 for _name, _function in (("linear", linear), ("grouped_linear", grouped_linear),
                          ("routed_linear", routed_linear), ("input_gradient", input_gradient)):
-    for _key in ("CPU", "CUDA"):
-        _library.impl(_name, _function, _key)
+    for _dispatch_key in ("CPU", "CUDA"):
+        _library.impl(_name, _function, _dispatch_key)
 
 
 @torch.library.register_fake("nvfp4::linear", lib=_library)
-def _(x, weights, rows, bias=None, input_scale=None, input_mode=KEEP):
+def _(x, weights, rows, bias=None, input_scale=None, input_mode=InputMode.NONE):
     return x.new_empty((*x.shape[:-1], rows))
 
 
 @torch.library.register_fake("nvfp4::grouped_linear", lib=_library)
-def _(x, weights, rows, row_ends, input_scale=None, input_mode=KEEP):
+def _(x, weights, rows, row_ends, input_scale=None, input_mode=InputMode.NONE):
     return x.new_empty((x.shape[0], rows))
 
 
 @torch.library.register_fake("nvfp4::routed_linear", lib=_library)
-def _(x, weights, rows, groups, expert_ids, input_scale=None, input_mode=KEEP):
+def _(x, weights, rows, groups, expert_ids, input_scale=None, input_mode=InputMode.NONE):
     return x.new_empty((expert_ids.numel(), rows))
 
 
@@ -325,3 +336,94 @@ for _name, _backward, _keep in (("linear", _linear_backward, _keep_linear),
                                 ("routed_linear", _routed_backward, _keep_routed),
                                 ("input_gradient", _gradient_backward, _keep_gradient)):
     torch.library.register_autograd(f"nvfp4::{_name}", _backward, setup_context=_keep, lib=_library)
+
+
+# On a GPU the host does not read the routing of moe, and all memory is PyTorch's, so that CUDA graphs capture it.
+
+_library.define("moe(Tensor x, Tensor gate_up, Tensor down, Tensor ids, Tensor weights, int intermediate, "
+                "int experts, Tensor? input_scale=None, Tensor? down_scale=None, int input_mode=0, "
+                "float? limit=None, bool fused=False) -> Tensor")
+
+
+def fuses_swiglu(device, intermediate, mode):
+    """Returns whether the GEMM of gate and up can end in SwiGLU. gate_up is then packed with gate_up=0."""
+    return device.type == "cuda" and intermediate % 16 == 0 and mode in (InputMode.NONE, InputMode.STATIC)
+
+
+class _Experts:
+    """The layer for the tensors of one gate_up, and the memory that its calls need."""
+
+    def __init__(self, x, gate_up, down, intermediate, experts, input_scale, down_scale, mode, limit, fused):
+        self.key = _key(x, (gate_up, down, input_scale, down_scale), mode, limit, fused)
+        hidden = x.shape[-1]
+        packed = (_gemm.PackedWeights(gate_up.detach(), 2 * intermediate, hidden, experts, gate_up=0 if fused else None),
+                  _gemm.PackedWeights(down.detach(), hidden, intermediate, experts))
+        scaled = mode == InputMode.STATIC
+        self.layer = _core.Moe(*(w._weights for w in packed), mode != InputMode.NONE,
+                               input_scale.item() if scaled else None, down_scale.tolist() if scaled else [],
+                               math.inf if limit is None else limit, as_array(x))
+        self.sizes = {}
+
+    def sizes_for(self, x, top_k):
+        key = x.shape[0], top_k
+        if key not in self.sizes:
+            if len(self.sizes) >= 4096:
+                self.sizes.clear()
+            self.sizes[key] = self.layer.memory(as_array(x), top_k)
+        return self.sizes[key]
+
+
+def _key(x, tensors, *options):
+    return x.dtype, *(None if t is None else t.data_ptr() for t in tensors), *options
+
+
+_experts_of = WeakTensorKeyDictionary()
+
+
+def moe(x: Tensor, gate_up: Tensor, down: Tensor, ids: Tensor, weights: Tensor, intermediate: int, experts: int,
+        input_scale: Optional[Tensor] = None, down_scale: Optional[Tensor] = None,
+        input_mode: int = InputMode.NONE, limit: Optional[float] = None, fused: bool = False) -> Tensor:
+    """Returns y [T, H] = Σ weights[t, k] · down(SwiGLU(gate_up(x))) of the experts ids [T, top_k], in the dtype of x.
+
+    gate_up, down  PackedWeights.data of [E, 2·I, H], gate above up, and [E, H, I]; with `fused`, gate_up is packed
+                   with gate_up=0
+    ids            of any integer type; one outside of [0, E) adds nothing
+    input_scale, down_scale  MULTIPLIERS [1] and [E], for input_mode = InputMode.STATIC
+    limit          gate is clamped to <= limit, up to [-limit, limit]
+    """
+    _check_mode(input_scale, input_mode)
+    if weights.device != x.device or gate_up.device != x.device:
+        raise UnsupportedError(f"x is on {x.device}, routing on {weights.device}, weights are packed for {gate_up.device}")
+    if x.dim() != 2 or ids.shape != weights.shape or ids.dim() != 2 or ids.shape[0] != x.shape[0]:
+        raise ShapeError(f"x has shape {list(x.shape)}, ids {list(ids.shape)} and weights {list(weights.shape)}, must be "
+                         "[T, H], [T, top_k] and [T, top_k]")
+    x, ids, weights = x.contiguous(), ids.to(torch.int32).contiguous(), weights.float().contiguous()
+    out = torch.empty_like(x)
+    if not x.numel():
+        return out
+    known = _experts_of.get(gate_up)
+    if known is None or known.key != _key(x, (gate_up, down, input_scale, down_scale), input_mode, limit, fused):
+        known = _experts_of[gate_up] = _Experts(x, gate_up, down, intermediate, experts, input_scale, down_scale,
+                                                input_mode, limit, fused)
+    memory = space = None
+    if x.is_cuda:
+        rows, zeros = known.sizes_for(x, ids.shape[1])
+        memory = torch.empty(rows, dtype=torch.uint8, device=x.device)
+        space = workspace(zeros, x.device)
+    else:
+        follow_torch_threads()
+        here = (ids >= 0) & (ids < experts)
+        ids, weights = torch.where(here, ids, 0), weights * here
+    known.layer.run(as_array(x), as_array(ids), as_array(weights), ids.shape[1], as_array(out), as_array(memory),
+                    as_array(space), stream_of(x))
+    return out
+
+
+for _dispatch_key in ("CPU", "CUDA"):
+    _library.impl("moe", moe, _dispatch_key)
+
+
+@torch.library.register_fake("nvfp4::moe", lib=_library)
+def _(x, gate_up, down, ids, weights, intermediate, experts, input_scale=None, down_scale=None,
+      input_mode=InputMode.NONE, limit=None, fused=False):
+    return torch.empty_like(x)
