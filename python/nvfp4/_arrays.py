@@ -51,9 +51,8 @@ def _as_numpy(x):
 
 
 class Exported:
-    """An array of a GPU as the extension module takes it, as often as it asks: a capsule serves once,
-    but one array may be two arguments, and each overload that is tried imports them anew. Stream -1
-    asks DLPack for no synchronization; ours runs on the stream that the caller names."""
+    """An array of a GPU as the extension module takes it. Each look at it exports anew, since a capsule serves once.
+    Stream -1 asks DLPack for no synchronization; ours runs on the stream that the caller names."""
 
     def __init__(self, array, stream=-1):
         self._array, self._stream = array, stream
@@ -125,6 +124,16 @@ class NumPy:
     def is_cuda(self, x):
         return False
 
+    def to(self, x, device):
+        """Returns x on a device. Raises TypeError for a dtype."""
+        if str(device) != (own := str(getattr(x, "device", "cpu"))):
+            raise TypeError(f"device = {device!r}, must be {own}: only tensors of PyTorch move to other devices")
+        return x
+
+    def host_bytes(self, x):
+        """Returns the bytes of x as a NumPy array of one dimension."""
+        return np.ascontiguousarray(_as_numpy(x)).reshape(-1).view(np.uint8)
+
     def stream(self, x, stream):
         """Returns the cudaStream_t for work on x, as an integer."""
         return 0
@@ -190,6 +199,15 @@ class Torch(NumPy):
 
     def is_cuda(self, x):
         return x.is_cuda
+
+    def to(self, x, device):
+        try:
+            return x.to(sys.modules["torch"].device(device))
+        except (RuntimeError, TypeError) as wrong:
+            raise TypeError(f"device = {device!r}, must be a device: {wrong}") from None
+
+    def host_bytes(self, x):
+        return x.detach().cpu().contiguous().reshape(-1).view(sys.modules["torch"].uint8).numpy()
 
     def stream(self, x, stream):
         if not x.is_cuda:
@@ -261,6 +279,9 @@ class CuPy(NumPy):
 
     def is_cuda(self, x):
         return True
+
+    def host_bytes(self, x):
+        return super().host_bytes(x.get())
 
     def stream(self, x, stream):
         if stream is not None:

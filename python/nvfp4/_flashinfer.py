@@ -119,7 +119,7 @@ def nvfp4_quantize(a: ArrayLike, a_global_sf: Scalar, sfLayout: SfLayout = SfLay
         scope = "vector"
         a_global_sf, *token_scales = _token_scales(a, a_global_sf, stream, backend)
     q = allocate(a, _arrays.shape_of(a), layout=layout, scope=scope)
-    _core.quantize_into(source, q.span(),
+    _core.quantize_into(source, q._operand(written=True),
                         _options(a, layout, stream, quantizer, backend, scope,
                                 divisor=a_global_sf))
     q = finished(q, a)
@@ -193,7 +193,7 @@ def silu_and_mul_nvfp4_quantize(input: ArrayLike, global_scale: Scalar, sf_vec_s
     layout = _layout_named(is_sf_swizzled_layout, is_sf_8x4_layout)
     source = _arrays.matrix("input", input)
     q = allocate(input, (math.prod(shape[:-1]), shape[-1] // 2), layout=layout)
-    _core.swiglu_quantize_into(source, q.span(),
+    _core.swiglu_quantize_into(source, q._operand(written=True),
                                _options(input, layout, stream, quantizer, backend,
                                         divisor=global_scale))
     q = finished(q, input)
@@ -229,7 +229,7 @@ def _norm_quantize(x, weight, residual, y_fp4, block_scale, global_scale, eps, b
     total = None if residual is None else _arrays.matrix("residual", residual, written=True)
     require_apart({"residual": residual, "y_fp4": y_fp4, "block_scale": block_scale, **outputs},
                           {"input": x, "weight": weight})
-    _core.rms_norm_quantize_into(source, _arrays.floats("weight", weight32), q.span(), options,
+    _core.rms_norm_quantize_into(source, _arrays.floats("weight", weight32), q._operand(written=True), options,
                                  eps, "f32", total, total)
     codes, scales = q.codes, q.scales
     kind = _arrays.framework(x)

@@ -21,8 +21,8 @@ GemmPlan = _core.GemmPlan
 
 class PackedWeights:
     """NVFP4 weights, [groups, N, K], in the order in which the kernels of their device read them
-    (docs/layouts.md). `data`, uint8, holds everything, global scales included: to keep weights, keep
-    `data` and the other arguments.
+    (docs/layouts.md). `data`, uint8, holds everything, global scales included. Packed weights are pickled and copied
+    with copy.deepcopy().
 
     data    uint8; on a GPU memory of the framework
     scope   'tensor': one global scale for each group; 'vector': one for each row; None: as the size
@@ -38,15 +38,18 @@ class PackedWeights:
             size = int(np.prod(_arrays.shape_of(data), dtype=np.int64))
             scope = ("tensor" if size == _core.packed_bytes(groups, rows, cols, "tensor", on_gpu)
                      else "vector")
-        self._data = data
+        self._data, self._gate_up = data, gate_up
         self._weights = _core.Packed(_arrays.codes_or_scales("data", data), groups, rows, cols,
                                      scope, gate_up)
 
     @classmethod
-    def _of(cls, weights, data=None):
+    def _of(cls, weights, gate_up, data=None):
         packed = cls.__new__(cls)
-        packed._weights, packed._data = weights, data
+        packed._weights, packed._gate_up, packed._data = weights, gate_up, data
         return packed
+
+    def __reduce__(self):
+        return PackedWeights, (self.data, self.rows, self.cols, self.groups, self.scope, self._gate_up)
 
     @property
     def data(self) -> Array:
@@ -117,11 +120,11 @@ def _pack_on_gpu(parts, groups, gate_up, stream):
     scope = "tensor" if all(q.scope == "tensor" for q in parts) else "vector"
     size = _core.packed_bytes(groups, outputs // groups, cols, scope, True)
     data = kind.empty((size,), "uint8", first.codes)
-    views = [replace(q, codes=kind.aligned(q.codes)).view() for q in parts]
+    views = [replace(q, codes=kind.aligned(q.codes))._operand() for q in parts]
     weights = _core.pack_weights(views, groups, gate_up,
                                  _arrays.codes_or_scales("data", data, written=True),
                                  kind.stream(first.codes, stream))
-    return PackedWeights._of(weights, kind.finish(data))
+    return PackedWeights._of(weights, gate_up, kind.finish(data))
 
 
 def pack_parts(parts, groups=1, gate_up=None, stream=None):
@@ -131,7 +134,7 @@ def pack_parts(parts, groups=1, gate_up=None, stream=None):
         quantized_tensor("a weight", q)
     if _is_cuda(parts[0].codes):
         return _pack_on_gpu(parts, groups, gate_up, stream)
-    return PackedWeights._of(_core.pack_weights([q.view() for q in parts], groups, gate_up))
+    return PackedWeights._of(_core.pack_weights([q._operand() for q in parts], groups, gate_up), gate_up)
 
 
 @_arrays.on_stream
@@ -162,7 +165,7 @@ def unpack_weights(w: PackedWeights, group: int = 0, *, stream: Optional[int] = 
         kind.empty((w.rows, blocks), "uint8", like),
         kind.empty((1 if w.scope == "tensor" else w.rows,), "float32", like), (w.rows, w.cols),
         scope=w.scope)
-    _core.unpack_weights_into(w._weights, group, q.span(), kind.stream(like, stream))
+    _core.unpack_weights_into(w._weights, group, q._operand(written=True), kind.stream(like, stream))
     return replace(q, codes=kind.finish(q.codes), scales=kind.finish(q.scales),
                    global_scale=kind.finish(q.global_scale))
 
@@ -197,7 +200,7 @@ def _left(x, w):
                      _arrays.dtype_of(x), False)
     if x.layout != "linear" and not on_gpu:
         x = relayout_scales(x, "linear")
-    return _Left(x.view(), x.codes, x.shape, "float32", True)
+    return _Left(x._operand(), x.codes, x.shape, "float32", True)
 
 
 @named
@@ -350,7 +353,7 @@ def _quantized_result(left, shape, out, unset, global_scale, layout, scope, stre
             kind.clear(part, 0)
     options = _core.Options("max", "rows", 16, y.layout, y.scope, stream=kind.stream(left.like, stream),
                             **globals_of(left.like, multiplier=global_scale))
-    return _Result(y, y.span(), options)
+    return _Result(y, y._operand(written=True), options)
 
 
 @_arrays.on_stream

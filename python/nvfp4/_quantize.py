@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, Optional, Tuple
 
 import numpy as np
 
 from . import _arrays, _core
 from ._arguments import named
-from ._errors import InvalidValueError, ShapeError
+from ._errors import InvalidValueError, ShapeError, UnsupportedError
 from ._overlap import require_apart
 from ._types import Array, ArrayLike, Scalar
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class QuantizedTensor:
-    """An NVFP4 matrix: x ≈ e2m1(codes) · scales · global_scale, all scales are multipliers.
+    """An NVFP4 matrix: x ≈ e2m1(codes) · scales · global_scale, all scales are multipliers. It is a value: it is
+    copied, moved, compared, pickled and indexed by rows.
 
     codes         uint8, two elements in each, the one with the even K index in the low nibble:
                   [..., K/2], or [K/2, cols] with axis='columns'
@@ -45,11 +46,74 @@ class QuantizedTensor:
     def cols(self) -> int:
         return self.shape[-1]
 
-    def dequantize(self, dtype: Any = "float32", **options: Any) -> Array:
-        """Calls nvfp4.dequantize."""
-        return dequantize(self, dtype, **options)
+    @property
+    def device(self) -> Any:
+        """The device of the arrays, as their framework names it; "cpu" for NumPy."""
+        return getattr(self.codes, "device", "cpu")
 
-    def _bound(self, kind, written=False):
+    @property
+    def nbytes(self) -> int:
+        """Size of codes, scales and global scales in bytes."""
+        sizes = [math.prod(_arrays.shape_of(getattr(self, name))) for name in _ARRAYS]
+        return sizes[0] + sizes[1] + 4 * sizes[2]
+
+    def dequantize(self, dtype: Any = "float32", *, out: Optional[Array] = None, stream: Optional[int] = None,
+                   backend: str = "") -> Array:
+        """Calls nvfp4.dequantize."""
+        return dequantize(self, dtype, out=out, stream=stream, backend=backend)
+
+    def to(self, device: Any) -> QuantizedTensor:
+        """Returns the tensor on a device, itself if it is there. Only tensors of PyTorch move. A dtype is a TypeError:
+        dequantize(dtype) has one."""
+        return self._with(lambda x: _arrays.framework(x).to(x, device))
+
+    def clone(self) -> QuantizedTensor:
+        """Returns a copy with arrays of its own."""
+        return self._with(_clone)
+
+    def __getitem__(self, rows: Any) -> QuantizedTensor:
+        """Returns rows: a number, a slice or an array of indices into the first dimension. Consecutive rows share
+        memory."""
+        if isinstance(rows, tuple) or rows is None or rows is Ellipsis:
+            raise TypeError(f"index = {rows!r}, must be a row, a slice of rows or an array of rows")
+        if (self.axis, self.layout) != ("rows", "linear"):
+            raise UnsupportedError(f"a QuantizedTensor with axis = '{self.axis}' and layout = '{self.layout}', must have "
+                                   "axis 'rows' and layout 'linear' to be indexed; see relayout_scales")
+        *lead, depth = self.shape
+        if not lead:
+            raise ShapeError(f"a QuantizedTensor of shape {list(self.shape)} is one row, must have two dimensions or more "
+                             "to be indexed")
+        take = lambda x, *last: _clone_unless_contiguous(x.reshape(*lead, *last)[rows])
+        codes, scale = take(self.codes, depth // 2), self.global_scale
+        if self.scope == "vector":
+            scale = take(scale).reshape(-1)
+        return replace(self, codes=codes, scales=take(self.scales, depth // self.block), global_scale=scale,
+                       shape=(*_arrays.shape_of(codes)[:-1], depth))
+
+    def __eq__(self, other: object) -> bool:
+        """Reports whether all bytes and fields are equal. Waits for a GPU."""
+        if not isinstance(other, QuantizedTensor):
+            return NotImplemented
+        fixed = [field.name for field in fields(self) if field.name not in _ARRAYS]
+        return all(getattr(self, name) == getattr(other, name) for name in fixed) and all(
+            np.array_equal(*(_arrays.framework(x).host_bytes(x) for x in (getattr(self, name), getattr(other, name))))
+            for name in _ARRAYS)
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        others = [f"{field.name}={getattr(self, field.name)!r}" for field in fields(self)
+                  if field.name not in (*_ARRAYS, "shape") and getattr(self, field.name) != field.default]
+        return f"QuantizedTensor({', '.join([f'shape={self.shape}', f'device={str(self.device)!r}', *others])})"
+
+    def _with(self, function):
+        """Returns this tensor with function(array) instead of each array."""
+        arrays = {name: function(getattr(self, name)) for name in _ARRAYS}
+        return self if all(arrays[name] is getattr(self, name) for name in _ARRAYS) else replace(self, **arrays)
+
+    def _operand(self, written=False):
+        """Returns the operand that the extension module reads or, if `written`, writes."""
+        kind = _core.QuantizedSpan if written else _core.QuantizedView
         if not self.shape or min(self.shape) < 0:
             raise ShapeError(f"a QuantizedTensor of shape {list(self.shape)}, must have one dimension "
                              "or more, and none that is negative")
@@ -59,13 +123,17 @@ class QuantizedTensor:
             _arrays.floats("global_scale", self.global_scale, written),
             self.rows, self.cols, self.axis, self.block, self.layout, self.scope)
 
-    def view(self):
-        """Returns the operand that the extension module reads."""
-        return self._bound(_core.QuantizedView)
 
-    def span(self):
-        """Returns the operand that the extension module writes."""
-        return self._bound(_core.QuantizedSpan, written=True)
+#: The fields of a QuantizedTensor that are arrays.
+_ARRAYS = "codes", "scales", "global_scale"
+
+
+def _clone(x):
+    return x.clone() if hasattr(x, "clone") else x.copy() if hasattr(x, "copy") else np.array(x)
+
+
+def _clone_unless_contiguous(x):
+    return x if _arrays.is_contiguous(x) else _clone(x)
 
 
 def quantized_tensor(name, q):
@@ -190,7 +258,7 @@ def quantize(x: ArrayLike, quantizer: str = "mse", *, global_scale: Optional[Sca
         hessian=None if hessian is None else _arrays.matrix("hessian", hessian),
         check_finite=check_finite, backend=backend, stream=kind.stream(x, stream),
         **globals_of(x, multiplier=global_scale, divisor=global_divisor))
-    target = q.span()
+    target = q._operand(written=True)
     require_apart({"out": out}, {"x": x, "weights": weights, "hessian": hessian})
     _core.quantize_into(source, target, options)
     return q if out is not None else finished(q, x)
@@ -202,7 +270,7 @@ def dequantize(q: QuantizedTensor, dtype: Any = "float32", *, out: Optional[Arra
                stream: Optional[int] = None, backend: str = "") -> Array:
     """Dequantizes `q`: (e2m1 · scale) · global_scale, rounded once to FP32, then to `dtype` (float32,
     float16, bfloat16). The result is of the framework and on the device of q.codes."""
-    view = quantized_tensor("q", q).view()
+    view = quantized_tensor("q", q)._operand()
     kind = _arrays.framework(q.codes)
     name = _arrays.dtype_name(dtype)
     if name not in _arrays.FLOATS:
@@ -248,7 +316,7 @@ def global_scales(x: ArrayLike, quantizer: str = "mse", scope: str = "tensor", a
 @named
 def quantization_error(x: ArrayLike, q: QuantizedTensor, *, backend: str = "") -> Tuple[float, float]:
     """Returns (Σ (x − x̂)², Σ x²) of a matrix x and its dequantized form x̂. Runs on the CPU."""
-    return _core.quantization_error(_arrays.matrix("x", x), quantized_tensor("q", q).view(), backend)
+    return _core.quantization_error(_arrays.matrix("x", x), quantized_tensor("q", q)._operand(), backend)
 
 
 @_arrays.on_stream

@@ -102,7 +102,7 @@ def test_gpu_arrays_are_exported_repeatedly():
     nvfp4.add_rmsnorm_fp4quant(x, expected, weight, same.codes, same.scales, 1.0)
     exported = _arrays.Exported(residual)  # as the arrays of a GPU are
     _core.rms_norm_quantize_into(
-        _arrays.Exported(x), _arrays.Exported(weight), q.span(),
+        _arrays.Exported(x), _arrays.Exported(weight), q._operand(written=True),
         _core.Options(globals=_arrays.Exported(torch.ones(1))), 1e-6, "f32", exported, exported)
     assert torch.equal(residual, expected) and torch.equal(q.codes, same.codes)
     packed = nvfp4.pack_weights(nvfp4.quantize(torch.from_numpy(normal(8, 16, 64))))

@@ -23,7 +23,7 @@ _library = torch.library.Library("nvfp4", "FRAGMENT")
 
 
 class InputMode(enum.IntEnum):
-    """How a layer quantizes its input x."""
+    """The quantization of a layer's input x."""
 
     NONE = 0  #: x stays as it is (W4A16)
     DYNAMIC_PER_ROW = 1  #: with a global scale that is measured for each row
@@ -129,7 +129,7 @@ def _input(x, scale, mode):
     if mode == InputMode.NONE:
         return as_array(x)
     scope = "vector" if mode == InputMode.DYNAMIC_PER_ROW or scale.numel() > 1 else "tensor"
-    return quantize(x, "max", scope=scope, global_scale=None if mode == InputMode.DYNAMIC_PER_ROW else scale).view()
+    return quantize(x, "max", scope=scope, global_scale=None if mode == InputMode.DYNAMIC_PER_ROW else scale)._operand()
 
 
 def stream_of(x):
