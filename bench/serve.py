@@ -31,8 +31,7 @@ from torch import nn
 import nvfp4
 from nvfp4 import transformers as backend
 from nvfp4._forms import FORMS
-from nvfp4.torch.modules import _Packs
-from nvfp4.transformers.quantizer import fuse
+from nvfp4.torch.modules import _Packs, fuse
 
 transformers.utils.logging.set_verbosity_error()
 CACHE, PROMPT = 512, 8

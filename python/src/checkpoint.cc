@@ -14,6 +14,8 @@
 
 #include "bind.h"
 #include "checkpoint/compare/shared_work.h"
+#include "checkpoint/families/fuse.h"
+#include "checkpoint/families/model_config.h"
 #include "checkpoint/hub/hub.h"
 #include "checkpoint/match/entry_list.h"
 #include "checkpoint/safetensors/apart.h"
@@ -153,6 +155,19 @@ std::string commands_json() {
   return all.dump();
 }
 
+/// Returns a key for each module of a model with this config.json, which may be empty. Modules with
+/// equal keys share a global scale.
+std::vector<std::string> fuse_keys(const std::vector<std::string>& modules,
+                                   const std::string& config) {
+  std::vector<std::string> model_types;
+  if (!config.empty())
+    model_types = checkpoint::parse_model_config(config, "config.json").model_types;
+  const checkpoint::FuseRules rules({}, model_types);
+  std::vector<std::string> keys;
+  for (const std::string& module : modules) keys.push_back(rules.key(module));
+  return keys;
+}
+
 /// An EntryList that owns its entries and budget.
 class OwnedEntryList {
  public:
@@ -207,6 +222,7 @@ void bind_checkpoint(nb::module_& m) {
       "rank"_a.none(), "ranks"_a);
   m.def("require_no_address", &require_no_address, "path"_a);
   m.def("find_model", &find_model, "name"_a);
+  m.def("fuse_keys", &fuse_keys, "modules"_a, "config"_a);
   m.def("conversion_targets", &conversion_targets);
 }
 

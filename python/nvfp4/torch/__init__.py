@@ -6,5 +6,6 @@ of layers.
 
 from . import functions, operators  # noqa: F401 (both register operators)
 from .modules import Nvfp4Experts, Nvfp4Linear
+from .quantize import quantize_
 
-__all__ = ["Nvfp4Experts", "Nvfp4Linear"]
+__all__ = ["Nvfp4Experts", "Nvfp4Linear", "quantize_"]

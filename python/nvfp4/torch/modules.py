@@ -1,12 +1,15 @@
 """Modules of a model with NVFP4 weights: linear layers and stacked experts."""
 
 import functools
+import sys
 
 import torch
 from torch import nn
 
 from .. import _gemm
-from .._errors import FormatError, UnsupportedError
+from .._errors import FormatError, InvalidValueError, UnsupportedError
+from .._forms import FORMS
+from .._quantize import global_scales, quantize
 from . import experts as expert_operators
 from .operators import InputMode, pack_bytes
 
@@ -23,6 +26,38 @@ def _checked(name, scale):
     if not bool(((scale > 0) & scale.isfinite()).all()):
         raise FormatError(f"tensor '{name}': {scale.flatten().tolist()[0]}, must be positive and finite")
     return scale
+
+
+def is_linear(module):
+    """Reports whether a module computes x · Wᵀ + b as nn.Linear or as Conv1D of transformers does."""
+    known = isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
+    return (known and not isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)) or is_transposed(module)
+
+
+def is_transposed(module):
+    """Reports whether a module is a Conv1D of transformers, which stores [K, N]."""
+    transformers = sys.modules.get("transformers.pytorch_utils")
+    return transformers is not None and type(module) is transformers.Conv1D
+
+
+def matrix_of(module):
+    """Returns the weight [N, K] of a linear layer."""
+    weight = module.weight.detach()
+    return weight.t().contiguous() if is_transposed(module) else weight
+
+
+def _quantized(matrix, method, scale):
+    """Returns a QuantizedTensor of W [N, K]. `scale`: (multiplier, divisor), or None to measure them."""
+    multiplier, divisor = global_scales(matrix, method) if scale is None else scale
+    return quantize(matrix, method, global_scale=multiplier, global_divisor=divisor,
+                    scale_dtype="float8_e4m3fn", check_finite=matrix.device.type == "cpu")
+
+
+def quantizes_inputs(scheme):
+    """Returns whether a scheme is W4A4. Raises InvalidValueError for an unknown one."""
+    if scheme not in ("nvfp4", "nvfp4a16"):
+        raise InvalidValueError(f"scheme = {scheme!r}, must be 'nvfp4' (W4A4) or 'nvfp4a16' (W4A16)")
+    return scheme == "nvfp4"
 
 
 class _Packs:
@@ -123,8 +158,31 @@ class Nvfp4Linear(_Packs, nn.Linear):
         for name, tensor in form.empty(rows, cols, has_input_scale, device).items():
             self.register_buffer(name, tensor)
         self.register_parameter("bias", bias)
-        self.input_mode = InputMode.NONE if not quantize_input else InputMode.STATIC if has_input_scale else InputMode.DYNAMIC_PER_ROW
+        self.input_mode = _input_mode(quantize_input, has_input_scale)
         self._is_hf_initialized = True
+
+    @classmethod
+    def from_linear(cls, linear, *, scheme="nvfp4", method="mse"):
+        """Returns the layer with the quantized weight of an nn.Linear, or of a Conv1D of transformers, and its bias.
+
+        scheme, method  as of nvfp4.quantize_checkpoint; the input scale of W4A4 is 1, as without statistics
+        """
+        layer = cls.unpacked_from(linear, quantizes_inputs(scheme), method)
+        layer.pack()
+        return layer
+
+    @classmethod
+    def unpacked_from(cls, linear, quantize_input, method, scale=None, name=""):
+        """Does the same without pack(). `scale`: the global scale (multiplier, divisor) that partners share."""
+        if not is_linear(linear):
+            raise UnsupportedError(f"{name or 'linear'}: a {type(linear).__name__}, must be an nn.Linear")
+        matrix, form = matrix_of(linear), FORMS["modelopt"]
+        layer = cls(form, name, *matrix.shape, linear.bias, quantize_input, quantize_input, matrix.device)
+        q = _quantized(matrix, method, scale)
+        for at, part in zip(form.names, (q.codes, q.scales, q.global_scale, 1.0)):
+            if at in layer._buffers:
+                layer._buffers[at].copy_(part if at == form.input_scale else part.reshape(layer._buffers[at].shape))
+        return layer.train(linear.training)
 
     @property
     def is_packed(self):
@@ -187,6 +245,12 @@ class Nvfp4Linear(_Packs, nn.Linear):
         return (f"in_features={self.in_features}, out_features={self.out_features}, "
                 f"bias={self.bias is not None}, {'W4A4' if self.quantize_input else 'W4A16'}"
                 f"{', fused' if self.fused else ''}")
+
+
+def _input_mode(quantize_input, has_input_scale):
+    if not quantize_input:
+        return InputMode.NONE
+    return InputMode.STATIC if has_input_scale else InputMode.DYNAMIC_PER_ROW
 
 
 def _pack_linears(parts):
@@ -265,6 +329,24 @@ class Fused:
         return held[2][..., begin:end]
 
 
+#: Linear layers of a module that read the same input.
+FUSED = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
+
+
+def fuse(model):
+    """Fuses linear layers that read the same input into one GEMM."""
+    if getattr(model.config, "is_encoder_decoder", False):
+        return  # its attention may read keys and values of the encoder
+    for module in list(model.modules()):
+        for names in FUSED:
+            parts = [getattr(module, name, None) for name in names]
+            if not all(type(part) is Nvfp4Linear and part.fused is None for part in parts):
+                continue
+            same = {(p.in_features, p.input_mode, p.bias is None, p.global_scale.device) for p in parts}
+            if len(same) == 1:
+                Fused(module, parts)
+
+
 @functools.cache
 def experts_class(model_class):
     """Returns the class of a model's experts that are NVFP4: one for all layers."""
@@ -287,6 +369,31 @@ class Nvfp4Experts(_Packs, nn.Module):
     ENDS = ("codes", "scales", "globals", "inputs")
 
     @staticmethod
+    def takes(module):
+        """Reports whether take_over() can make a module one of these."""
+        plain = not (getattr(module, "has_bias", False) or getattr(module, "is_transposed", False))
+        return plain and hasattr(module, "_apply_gate") and all(
+            isinstance(getattr(module, name, None), nn.Parameter) and getattr(module, name).dim() == 3
+            for name in ("gate_up_proj", "down_proj"))
+
+    @staticmethod
+    def quantize_in_place(module, name, quantize_input, method, halves=1):
+        """Quantizes the experts of a module, without pack(). `halves`: 2 gives gate and up a scale each."""
+        stacks = {"gate_up": module.gate_up_proj.detach(), "down": module.down_proj.detach()}
+        device = stacks["down"].device
+        Nvfp4Experts.take_over(module, FORMS["modelopt"], name, quantize_input, quantize_input, device)
+        for part, stack in stacks.items():
+            codes, scales, scale = (module._buffers[f"{part}_{end}"] for end in Nvfp4Experts.ENDS[:3])
+            pieces = halves if part == "gate_up" else 1
+            for expert, matrix in enumerate(stack):
+                for piece, rows in enumerate(matrix.chunk(pieces)):
+                    q, at = _quantized(rows, method, None), slice(piece * len(rows), (piece + 1) * len(rows))
+                    codes[expert, at], scales[expert, at] = q.codes, q.scales
+                    scale[expert, piece if pieces > 1 else slice(None)] = q.global_scale
+            if quantize_input:
+                module._buffers[f"{part}_inputs"].fill_(1.0)
+
+    @staticmethod
     def take_over(module, form, checkpoint_name, quantize_input, has_input_scale, device="meta"):
         """Makes `module`, the model's experts, one of these, in place."""
         experts, double, hidden = module.gate_up_proj.shape
@@ -295,7 +402,7 @@ class Nvfp4Experts(_Packs, nn.Module):
         module.form, module.checkpoint_name = form, checkpoint_name
         module.quantize_input = quantize_input
         module.sizes = {"gate_up": (experts, double, hidden, 2), "down": (experts, hidden, double // 2, 1)}
-        module.input_mode = InputMode.NONE if not quantize_input else InputMode.STATIC if has_input_scale else InputMode.DYNAMIC_PER_ROW
+        module.input_mode = _input_mode(quantize_input, has_input_scale)
         for part, (groups, rows, cols, globals_) in module.sizes.items():
             make = lambda end, shape, dtype: module.register_buffer(
                 f"{part}_{end}", torch.empty(shape, dtype=dtype, device=device))

@@ -10,12 +10,11 @@ import re
 import torch
 import transformers
 from safetensors import safe_open
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from .. import _core
 from .._ask import unknown
 from .._errors import UnsupportedError
+from ..torch.origins import Origins
 from . import registry
 from .quantizer import Nvfp4Quantizer
 
@@ -27,33 +26,6 @@ _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF
            "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8,
            "BOOL": torch.bool, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
            "F8_E8M0": torch.float8_e8m0fnu}
-
-
-class Origins(TorchDispatchMode):
-    """Follows names of tensors through operations on the meta device."""
-
-    def __init__(self, tensors):
-        super().__init__()
-        self._names, self._alive = {}, []  # storages stay alive, so that their addresses are not used again
-        for name, tensor in tensors.items():
-            self._add(tensor, {name})
-
-    def _add(self, tensor, names):
-        self._names.setdefault(tensor.untyped_storage()._cdata, set()).update(names)
-        self._alive.append(tensor)
-
-    def of(self, tensor):
-        """Returns the names of the tensors that this one was made from."""
-        return self._names.get(tensor.untyped_storage()._cdata, set())
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        made = function(*args, **(kwargs or {}))
-        tensors = lambda tree: [t for t in tree_leaves(tree) if isinstance(t, torch.Tensor)]
-        names = set().union(*map(self.of, tensors((args, kwargs))))
-        if names:
-            for tensor in tensors(made):
-                self._add(tensor, names)
-        return made
 
 
 class _Report(logging.Handler):

@@ -16,7 +16,7 @@ from .._checkpoint import quantize_checkpoint
 from .._errors import FormatError, UnsupportedError
 from .._forms import FORMS
 from .._quantization_config import Schemes
-from ..torch.modules import Fused, Nvfp4Experts, Nvfp4Linear, _Packs
+from ..torch.modules import Nvfp4Experts, Nvfp4Linear, _Packs, fuse
 from .config import ModelOptConfig
 from .conversions import PARTS, check_stack, expert_converters, sources_of
 from .fp8 import Fp8Linear, Fp8Weight
@@ -47,10 +47,6 @@ def _put(model, name, module):
     setattr(model.get_submodule(parent), last, module)
 
 
-#: Linear layers of a module that read the same input.
-FUSED = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
-
-
 def check_devices(device_map, dtype):
     """Raises UnsupportedError or TypeError if a device has no kernels for activations of `dtype`. Runs before anything
     is loaded."""
@@ -66,20 +62,6 @@ def check_devices(device_map, dtype):
         size = _core.packed_bytes(1, 64, 64, "tensor", device.type == "cuda")
         one = _gemm.PackedWeights(torch.zeros(size, dtype=torch.uint8, device=device), 64, 64)
         _gemm.plan_gemm(one, 1, x_dtype=dtype, out_dtype=dtype)
-
-
-def fuse(model):
-    """Fuses linear layers that read the same input into one GEMM."""
-    if getattr(model.config, "is_encoder_decoder", False):
-        return  # its attention may read keys and values of the encoder
-    for module in list(model.modules()):
-        for names in FUSED:
-            parts = [getattr(module, name, None) for name in names]
-            if not all(type(part) is Nvfp4Linear and part.fused is None for part in parts):
-                continue
-            same = {(p.in_features, p.input_mode, p.bias is None, p.global_scale.device) for p in parts}
-            if len(same) == 1:
-                Fused(module, parts)
 
 
 class Nvfp4Quantizer(HfQuantizer):
@@ -162,8 +144,7 @@ class Nvfp4Quantizer(HfQuantizer):
             self._replace_stack(model.get_submodule(owner), owner, parts)
 
     def _replace_stack(self, experts, owner, parts):
-        if set(parts) != set(PARTS) or getattr(experts, "has_bias", False) or getattr(
-                experts, "is_transposed", False) or not hasattr(experts, "_apply_gate"):
+        if set(parts) != set(PARTS) or not Nvfp4Experts.takes(experts):
             raise UnsupportedError(f"{owner}: a {type(experts).__name__}, whose experts are not gate_up_proj "
                                    "[E, 2·I, H] and down_proj [E, H, I] without biases")
         count = experts.gate_up_proj.shape[0]

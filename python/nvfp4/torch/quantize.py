@@ -1,0 +1,159 @@
+"""quantize_(): weights of a module become NVFP4 in place, as `nvfp4 quantize` makes them of its checkpoint."""
+
+import json
+import sys
+import tempfile
+import warnings
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from .. import _core
+from .._checkpoint import quantize_checkpoint
+from .._errors import InvalidValueError, UnsupportedError
+from .._quantize import amax, global_scales
+from .modules import Nvfp4Experts, Nvfp4Linear, _Packs, fuse, is_linear, is_transposed, matrix_of, quantizes_inputs
+from .origins import Origins
+
+_DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
+#: The parameters of experts that are stacked.
+_STACKS = "gate_up_proj", "down_proj"
+
+
+def quantize_(module, *, scheme="nvfp4", method="mse", recipe=None, filter=None):
+    """Quantizes the linear layers of a module in place, on its device: nn.Linear, stacked experts of transformers, and
+    GPT-2's Conv1D.
+
+    scheme, method, recipe  as of nvfp4.quantize_checkpoint, but methods without statistics
+    filter  a function filter(layer, name) that returns whether to quantize a layer. Without one the rules of
+            `nvfp4 quantize` choose by the names of the model: output heads, routers and such stay, and layers that
+            engines fuse share a global scale. The bytes are then those of the quantized checkpoint.
+    The other weights stay as they are. Raises InvalidValueError and UnsupportedError.
+    """
+    if recipe is not None and filter is not None:
+        raise InvalidValueError("recipe and filter are given, must be one of them")
+    if method not in _core.quantizer_names():
+        raise InvalidValueError(f"method = {method!r}, must be one of {', '.join(_core.quantizer_names())}: others need "
+                                "statistics, which quantize_checkpoint() takes")
+    if is_linear(module):
+        raise UnsupportedError("module is a linear layer, which cannot replace itself; use Nvfp4Linear.from_linear(module)")
+    quantizes_inputs(scheme)
+    layers = _layers(module)
+    plan = _plan(module, layers, scheme, recipe, None if filter is None else {
+        name for name, layer in layers.items() if filter(layer, name)})
+    if not plan.layers:
+        warnings.warn("no layer is quantized", stacklevel=2)
+    scales = {}
+    for key, names in plan.groups.items():
+        largest = torch.cat([amax(matrix_of(layers[name])).cpu() for name in names])
+        scales[key] = global_scales(largest, method)
+    for name, key in plan.layers.items():
+        layer = layers.pop(name)
+        if key is None:
+            Nvfp4Experts.quantize_in_place(layer, name, plan.quantize_input, method, plan.halves[name])
+            continue
+        parent, _, last = name.rpartition(".")
+        setattr(module.get_submodule(parent), last, Nvfp4Linear.unpacked_from(
+            layer, plan.quantize_input, method, scales[key], name))
+    if hasattr(module, "config"):
+        fuse(module)
+    for layer in module.modules():
+        if isinstance(layer, _Packs) and not layer.is_packed:
+            layer.pack()
+
+
+@dataclass
+class _Plan:
+    """The layers to quantize."""
+
+    layers: dict  #: name -> key in `groups`; None: experts
+    groups: dict  #: key -> names of the layers that share a global scale
+    halves: dict  #: name of experts -> global scales of each gate_up
+    quantize_input: bool
+
+
+def _layers(module):
+    """Returns name -> layer that can be quantized. Layers that share a weight with another module stay."""
+    owners = defaultdict(set)
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        owners[id(parameter)].add(name)
+
+    def is_own(layer, *names):
+        return all(len(owners[id(getattr(layer, name))]) == 1 for name in names)
+
+    return {name: layer for name, layer in module.named_modules()
+            if (is_linear(layer) and is_own(layer, "weight"))
+            or (Nvfp4Experts.takes(layer) and is_own(layer, *_STACKS))}
+
+
+def _in_checkpoint(module, tensors):
+    """Returns name in the checkpoint -> (tensor, names of its parameters) of the parameters in `tensors`, on the meta
+    device."""
+    loading = sys.modules.get("transformers.core_model_loading")
+    if loading is None or not isinstance(module, sys.modules["transformers"].PreTrainedModel):
+        return {name: (tensor, {name}) for name, tensor in tensors.items()}
+    with Origins(tensors) as origins:
+        return {name: (tensor, origins.of(tensor))
+                for name, tensor in loading.revert_weight_conversion(module, dict(tensors)).items()}
+
+
+def _dry_run(stored, config, **options):
+    """Returns the report of quantize_checkpoint() for tensors without values, in a sparse file."""
+    with tempfile.TemporaryDirectory(prefix="nvfp4-") as folder:
+        model = Path(folder) / "model"
+        model.mkdir()
+        if config:
+            (model / "config.json").write_text(config)
+        header, end = {}, 0
+        for name, tensor in stored.items():
+            begin, end = end, end + tensor.numel() * tensor.element_size()
+            header[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+        text = json.dumps(header).encode()
+        with open(model / "model.safetensors", "wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            file.truncate(8 + len(text) + end)
+        return quantize_checkpoint(model, Path(folder) / "none", dry_run=True, **options)
+
+
+def _plan(module, layers, scheme, recipe, chosen):
+    """Returns the _Plan of `nvfp4 quantize`. `chosen`: names of the layers that a filter chose, or None."""
+    conv1d = {f"{name}.weight" for name, layer in layers.items() if is_transposed(layer)}
+    tables = {id(p) for layer in module.modules() if isinstance(layer, torch.nn.Embedding) for p in layer.parameters()}
+    stored = _in_checkpoint(module, {
+        name: torch.empty(p.shape[::-1] if name in conv1d else p.shape, dtype=p.dtype, device="meta")
+        for name, p in module.named_parameters() if p.dtype in _DTYPES and id(p) not in tables})
+    # Without its configuration, a model with Conv1D is not one of the families whose checkpoints keep them.
+    config = getattr(module, "config", None)
+    config = config.to_json_string() if hasattr(config, "to_json_string") and not conv1d else ""
+    layer_of = {f"{name}.{part}": name for name, layer in layers.items()
+                for part in (_STACKS if Nvfp4Experts.takes(layer) else ("weight",))}
+    names = defaultdict(list)  # layer -> its tensors in the checkpoint; None: those of no layer
+    for name, (_, parameters) in stored.items():
+        names[next(filter(None, map(layer_of.get, sorted(parameters))), None)].append(name)
+    options = {} if recipe is None else {"recipe": recipe}
+    if chosen is not None:
+        options = {"include": [name for layer in chosen for name in names[layer]],
+                   "ignore": [name for layer in names if layer not in chosen for name in names[layer]]}
+    report = _dry_run({name: tensor for name, (tensor, _) in stored.items()}, config, scheme=scheme, **options)
+    actions = {tensor["name"]: tensor["action"] for tensor in report["tensors"]}
+    if "fp8" in actions.values():
+        raise UnsupportedError(f"recipe = {recipe!r} makes some layers FP8, must have nvfp4 and keep alone")
+    left = [name for name in names.pop(None, ()) if actions[name] == "quantized"]
+    if left:
+        warnings.warn(f"{len(left)} weights stay, such as {left[0]}: they are in no nn.Linear, Conv1D or stack of experts "
+                      "that is read", stacklevel=3)
+    plan = _Plan({}, defaultdict(list), {}, quantizes_inputs(report["scheme"]))
+    for layer, tensors in names.items():
+        if any(actions[name] != "quantized" for name in tensors):
+            continue
+        keys = _core.fuse_keys([name.removesuffix(".weight") for name in tensors], config)
+        if is_linear(layers[layer]):
+            plan.layers[layer] = keys[0]
+            plan.groups[keys[0]].append(layer)
+        else:
+            plan.layers[layer] = None
+            of_gate_up = {key for key, name in zip(keys, tensors) if stored[name][1] == {f"{layer}.gate_up_proj"}}
+            plan.halves[layer] = max(1, len(of_gate_up) // len(layers[layer].gate_up_proj))
+    return plan

@@ -1,0 +1,188 @@
+"""nvfp4.torch.quantize_() and Nvfp4Linear.from_linear(): modules quantized in place."""
+
+import copy
+import io
+import os
+import pickle
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+torch = pytest.importorskip("torch")
+
+from torch import nn
+
+import nvfp4
+from nvfp4.torch import Nvfp4Linear, quantize_
+
+BITS = {torch.float8_e4m3fn: torch.uint8}
+X = torch.randn(3, 64, generator=torch.Generator().manual_seed(2))
+
+
+def equal(a, b):
+    return a.dtype == b.dtype and torch.equal(a.view(BITS.get(a.dtype, a.dtype)), b.view(BITS.get(b.dtype, b.dtype)))
+
+
+def different(a, b):
+    """Returns the names of the tensors that differ in two state dicts."""
+    return sorted(name for name in a.keys() | b.keys() if name not in a or name not in b or not equal(a[name], b[name]))
+
+
+class Small(nn.Module):
+    """Layers of all fates: quantized, excluded by name or size, tied, and used without forward()."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.tied = nn.Embedding(64, 64), nn.Linear(64, 64, bias=False)
+        self.tied.weight = self.table.weight
+        self.q_proj, self.k_proj = nn.Linear(64, 64), nn.Linear(64, 32)
+        self.lm_head, self.odd = nn.Linear(64, 64), nn.Linear(40, 64)
+        self.attention = nn.MultiheadAttention(64, 4)
+
+    def forward(self, x):
+        return self.q_proj(x) + self.k_proj(x).repeat(1, 2)
+
+
+def small(seed=1):
+    torch.manual_seed(seed)
+    return Small().eval()
+
+
+def quantized(module):
+    return {name for name, layer in module.named_modules() if isinstance(layer, Nvfp4Linear)}
+
+
+# --- models of transformers: the bytes of the checkpoint ------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def transformers():
+    found = pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("nvfp4.transformers")
+    return found
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("family, dtype, options", (
+    ("llama", torch.bfloat16, {}), ("llama", torch.float32, {"scheme": "nvfp4a16", "method": "max"}),
+    ("qwen2", torch.bfloat16, {"recipe": "mlp"}), ("phi3", torch.float16, {}),
+    ("qwen3_moe", torch.bfloat16, {}), ("mixtral", torch.bfloat16, {"scheme": "nvfp4a16"})))
+def test_bytes_are_those_of_the_checkpoint(transformers, tmp_path, family, dtype, options):
+    from models_of_families import FAMILIES, TOKENS
+    torch.manual_seed(1)
+    FAMILIES[family]().to(dtype).save_pretrained(tmp_path / "source")
+    nvfp4.quantize_checkpoint(tmp_path / "source", tmp_path / "quantized", keep_dtype=True, **options)
+    model, expected = (transformers.AutoModelForCausalLM.from_pretrained(tmp_path / folder, dtype=dtype).eval()
+                       for folder in ("source", "quantized"))
+    quantize_(model, **options)
+    assert different(model.state_dict(), expected.state_dict()) == []
+    with torch.no_grad():
+        assert torch.equal(model(TOKENS).logits, expected(TOKENS).logits)
+
+
+def test_conv1d_is_quantized_transposed(transformers):
+    torch.manual_seed(1)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        n_embd=64, n_layer=1, n_head=4, vocab_size=256, n_positions=64, bos_token_id=1, eos_token_id=1)).eval()
+    plain = {name: layer.weight.detach().clone() for name, layer in model.named_modules() if "c_" in name}
+    tokens = torch.arange(12)[None]
+    with torch.no_grad():
+        before = model(tokens).logits
+        quantize_(model, scheme="nvfp4a16")
+        after = model(tokens).logits
+    assert quantized(model) == plain.keys() and len(plain) == 4
+    for name, weight in plain.items():
+        q = nvfp4.quantize(weight.t().contiguous(), scale_dtype="float8_e4m3fn")
+        state = model.get_submodule(name).state_dict()
+        assert torch.equal(state["weight"], q.codes) and equal(state["weight_scale"], q.scales)
+    assert 0 < float((after - before).norm() / before.norm()) < 0.2
+
+
+# --- any module -----------------------------------------------------------------------------------
+
+
+def test_rules_choose_by_names_without_a_filter():
+    module = small()
+    with pytest.warns(UserWarning, match="1 weights stay, such as attention.out_proj.weight"):
+        quantize_(module)
+    assert quantized(module) == {"q_proj", "k_proj"}
+    assert module.q_proj.global_scale == module.k_proj.global_scale
+
+
+def test_a_filter_chooses_instead_of_the_rules():
+    module = small()
+    quantize_(module, filter=lambda layer, name: isinstance(layer, nn.Linear) and name in ("lm_head", "k_proj", "tied"))
+    assert quantized(module) == {"lm_head", "k_proj"}
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16))
+@pytest.mark.parametrize("method", ("mse", "max"))
+def test_a_layer_multiplies_its_quantized_weight(dtype, method):
+    linear = small().k_proj.to(dtype)
+    layer = Nvfp4Linear.from_linear(linear, scheme="nvfp4a16", method=method)
+    q = nvfp4.quantize(linear.weight.detach(), method)
+    expected = nn.functional.linear(X.double(), nvfp4.dequantize(q).double(), linear.bias.double())
+    torch.testing.assert_close(layer(X.to(dtype)).double(), expected, rtol=0, atol=0.03 if dtype == torch.bfloat16 else 0.004)
+    assert layer.bias is linear.bias and layer(X.to(dtype)).dtype == dtype
+
+
+@pytest.mark.parametrize("scheme", ("nvfp4", "nvfp4a16"))
+@pytest.mark.parametrize("copied", (copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), lambda m: m.to("cpu")))
+def test_modules_are_copied_and_pickled(scheme, copied):
+    module = small()
+    quantize_(module, scheme=scheme, filter=lambda layer, name: name in ("q_proj", "k_proj"))
+    other = copied(module)
+    assert different(other.state_dict(), module.state_dict()) == []
+    assert torch.equal(other(X), module(X))
+
+
+def test_state_dicts_load_with_weights_only():
+    modules, file = [small(seed) for seed in (1, 2)], io.BytesIO()
+    for module in modules:
+        quantize_(module, filter=lambda layer, name: name in ("q_proj", "k_proj"))
+    assert not torch.equal(modules[0](X), modules[1](X))
+    torch.save(modules[0].state_dict(), file)
+    file.seek(0)
+    modules[1].load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(modules[0](X), modules[1](X))
+
+
+def test_a_quantized_module_compiles_whole():
+    module = small()
+    quantize_(module, filter=lambda layer, name: name in ("q_proj", "k_proj"))
+    assert torch.equal(torch.compile(module, fullgraph=True, backend="aot_eager")(X), module(X))
+
+
+def test_casts_leave_the_weights():
+    module = small()
+    quantize_(module, filter=lambda layer, name: name == "q_proj")
+    before = module.q_proj.state_dict()
+    after = module.bfloat16().q_proj.state_dict()
+    assert different(before, after) == ["bias"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 0), reason="no GPU from sm_80 on")
+def test_a_gpu_gives_the_bytes_of_the_cpu():
+    modules = [small(), small().cuda()]
+    for module in modules:
+        quantize_(module, filter=lambda layer, name: name in ("q_proj", "k_proj"))
+    assert different(*(module.cpu().state_dict() for module in modules)) == []
+
+
+@pytest.mark.parametrize("module, options, error, message", (
+    (small(), {"filter": lambda layer, name: name == "odd"}, nvfp4.InvalidValueError, "odd.weight cannot be quantized"),
+    (small(), {"filter": all, "recipe": "mlp"}, nvfp4.InvalidValueError, "must be one of them"),
+    (small(), {"method": "gptq"}, nvfp4.InvalidValueError, "method = 'gptq'"),
+    (small(), {"scheme": "fp4"}, nvfp4.InvalidValueError, "scheme = 'fp4'"),
+    (nn.Linear(64, 64), {}, nvfp4.UnsupportedError, "from_linear"),
+    (nn.Sequential(nn.Linear(64, 64, device="meta")), {}, nvfp4.UnsupportedError, "meta")))
+def test_requests_that_cannot_be_met(module, options, error, message):
+    before = quantized(module)
+    with pytest.raises(error, match=message):
+        quantize_(module, **options)
+    assert quantized(module) == before
+
+
+def test_from_linear_takes_linear_layers_alone():
+    with pytest.raises(nvfp4.UnsupportedError, match="a ReLU, must be an nn.Linear"):
+        Nvfp4Linear.from_linear(nn.ReLU())
