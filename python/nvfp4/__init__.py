@@ -7,7 +7,7 @@ MULTIPLIER or a DIVISOR.
 
 from . import _core
 from ._checkpoint import (compare, convert, inspect, quantize_checkpoint, repair, sample, verify)
-from ._core import (backends, conversion_targets, devices, quantizer_names, set_threads, threads)
+from ._core import (backends, conversion_targets, devices, method_names, set_threads, threads)
 from ._errors import (DeviceError, Error, FormatError, InvalidValueError, IoError, ShapeError,
                       UnsupportedError)
 from ._flashinfer import (SfLayout, add_rmsnorm_fp4quant, block_scale_interleave,
@@ -24,8 +24,8 @@ __all__ = [
     "PackedWeights", "QuantizedTensor", "SfLayout", "ShapeError", "UnsupportedError",
     "add_rmsnorm_fp4quant", "amax", "backends", "block_scale_interleave", "compare",
     "conversion_targets", "convert", "dequantize", "devices", "e2m1_and_ufp8sf_scale_to_float",
-    "gemm", "global_scales", "grouped_mm_fp4", "inspect", "mm_fp4", "nvfp4_quantize",
+    "gemm", "global_scales", "grouped_mm_fp4", "inspect", "method_names", "mm_fp4", "nvfp4_quantize",
     "pack_weights", "plan_gemm", "quantization_error", "quantize", "quantize_checkpoint",
-    "quantizer_names", "relayout_scales", "repair", "rmsnorm_fp4quant", "sample", "set_threads",
+    "relayout_scales", "repair", "rmsnorm_fp4quant", "sample", "set_threads",
     "silu_and_mul_nvfp4_quantize", "threads", "unpack_weights", "verify",
 ]

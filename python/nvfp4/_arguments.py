@@ -72,7 +72,7 @@ def named(function: Function) -> Function:
     def call(*args, **kwargs):
         try:
             return function(*args, **kwargs)
-        except Exception as error:
+        except (AttributeError, RuntimeError, TypeError, ValueError) as error:
             given = dict(zip(parameters, args), **kwargs)
             # Packed weights contain their scales.
             unread = ("b", "b_descale") if type(given.get("b")).__name__ == "PackedWeights" else ()

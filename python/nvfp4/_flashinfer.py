@@ -21,7 +21,7 @@ from ._arguments import named
 from ._errors import InvalidValueError, ShapeError, UnsupportedError
 from ._gemm import PackedWeights, gemm, pack_parts
 from ._overlap import require_apart
-from ._quantize import (QuantizedTensor, allocate, amax, dequantize, finished, globals_of,
+from ._quantize import (QuantizedTensor, allocate, amax, dequantize, finished, globals_of, known_method,
                         scale_shape)
 from ._types import Array, ArrayLike, Scalar
 
@@ -85,8 +85,8 @@ def _token_scales(x, base, stream, backend):
         return divisors, 1.0 / divisors * (largest != 0)
 
 
-def _options(x, layout, stream, quantizer, backend, scope="tensor", **scale):
-    return _core.Options(quantizer, layout=layout, scope=scope, backend=backend,
+def _options(x, layout, stream, method, backend, scope="tensor", **scale):
+    return _core.Options(known_method(method), layout=layout, scope=scope, backend=backend,
                          stream=_arrays.framework(x).stream(x, stream), **globals_of(x, **scale))
 
 
@@ -94,7 +94,7 @@ def _options(x, layout, stream, quantizer, backend, scope="tensor", **scale):
 @named
 def nvfp4_quantize(a: ArrayLike, a_global_sf: Scalar, sfLayout: SfLayout = SfLayout.layout_128x4,
                    do_shuffle: bool = False, sf_vec_size: int = 16, enable_pdl: Optional[bool] = None, *,
-                   per_token_activation: bool = False, quantizer: str = "max", stream: Optional[int] = None,
+                   per_token_activation: bool = False, method: str = "max", stream: Optional[int] = None,
                    backend: str = "") -> Tuple[Array, ...]:
     """Quantizes a [..., K], float32, float16 or bfloat16.
 
@@ -103,7 +103,7 @@ def nvfp4_quantize(a: ArrayLike, a_global_sf: Scalar, sfLayout: SfLayout = SfLay
     per_token_activation  a global scale for each row; a_global_sf is then the MULTIPLIER of a row
                 whose largest magnitude is 1, 1 / (448 · 6)
     sfLayout    layout of the block scales
-    quantizer   'max' is FlashInfer's; 'four_over_six' and 'mse' have smaller errors
+    method      'max' is FlashInfer's; 'four_over_six' and 'mse' have smaller errors
     NaN and infinities are no error: quantize() says what becomes of them.
     Returns (codes uint8 [..., K/2], scales uint8): [rows, K/16] if linear, else the padded
     [rows, blocks]. With per_token_activation also float32 [rows], MULTIPLIERS.
@@ -120,7 +120,7 @@ def nvfp4_quantize(a: ArrayLike, a_global_sf: Scalar, sfLayout: SfLayout = SfLay
         a_global_sf, *token_scales = _token_scales(a, a_global_sf, stream, backend)
     q = allocate(a, _arrays.shape_of(a), layout=layout, scope=scope)
     _core.quantize_into(source, q._operand(written=True),
-                        _options(a, layout, stream, quantizer, backend, scope,
+                        _options(a, layout, stream, method, backend, scope,
                                 divisor=a_global_sf))
     q = finished(q, a)
     scales = q.scales.reshape(-1, q.scales.shape[-1]) if layout == "linear" else q.scales
@@ -176,7 +176,7 @@ def block_scale_interleave(unswizzled_sf: ArrayLike, *, stream: Optional[int] = 
 @named
 def silu_and_mul_nvfp4_quantize(input: ArrayLike, global_scale: Scalar, sf_vec_size: int = 16,
                                 is_sf_swizzled_layout: bool = True, is_sf_8x4_layout: bool = False,
-                                enable_pdl: Optional[bool] = None, *, quantizer: str = "max",
+                                enable_pdl: Optional[bool] = None, *, method: str = "max",
                                 stream: Optional[int] = None, backend: str = "") -> Tuple[Array, Array]:
     """Quantizes silu(input[..., :K]) · input[..., K:] without rounding it first; input is [..., 2·K].
 
@@ -194,7 +194,7 @@ def silu_and_mul_nvfp4_quantize(input: ArrayLike, global_scale: Scalar, sf_vec_s
     source = _arrays.matrix("input", input)
     q = allocate(input, (math.prod(shape[:-1]), shape[-1] // 2), layout=layout)
     _core.swiglu_quantize_into(source, q._operand(written=True),
-                               _options(input, layout, stream, quantizer, backend,
+                               _options(input, layout, stream, method, backend,
                                         divisor=global_scale))
     q = finished(q, input)
     return q.codes, q.scales
@@ -211,7 +211,7 @@ def _float_weight(weight):
 
 
 def _norm_quantize(x, weight, residual, y_fp4, block_scale, global_scale, eps, block_size,
-                   scale_format, swizzled, quantizer, stream, backend, **outputs):
+                   scale_format, swizzled, method, stream, backend, **outputs):
     _require_16(block_size)
     if scale_format not in (None, "e4m3"):
         raise UnsupportedError(f"scale_format = {scale_format!r}, must be 'e4m3'")
@@ -224,7 +224,7 @@ def _norm_quantize(x, weight, residual, y_fp4, block_scale, global_scale, eps, b
     q.scales = q.scales if block_scale is None else block_scale
     # The FP32 copy of the weight must live until the work is enqueued.
     weight32 = _float_weight(weight)
-    options = _options(x, layout, stream, quantizer, backend,
+    options = _options(x, layout, stream, method, backend,
                        divisor=_given_or_one(global_scale))
     total = None if residual is None else _arrays.matrix("residual", residual, written=True)
     require_apart({"residual": residual, "y_fp4": y_fp4, "block_scale": block_scale, **outputs},
@@ -258,7 +258,7 @@ def rmsnorm_fp4quant(input: ArrayLike, weight: ArrayLike, y_fp4: Optional[Array]
                      block_scale: Optional[Array] = None, global_scale: Optional[Scalar] = None,
                      eps: float = 1e-6, block_size: int = 16, scale_format: Optional[str] = None,
                      is_sf_swizzled_layout: bool = False, enable_pdl: Optional[bool] = None, *,
-                     quantizer: str = "max", stream: Optional[int] = None, backend: str = "") -> Tuple[Array, Array]:
+                     method: str = "max", stream: Optional[int] = None, backend: str = "") -> Tuple[Array, Array]:
     """Quantizes input / rms(input) · weight without rounding it first; input is [..., K], weight [K].
 
     global_scale  a DIVISOR, as of nvfp4_quantize: 448 · 6 / amax of the normalized values; 1 if
@@ -269,7 +269,7 @@ def rmsnorm_fp4quant(input: ArrayLike, weight: ArrayLike, y_fp4: Optional[Array]
     if is_sf_swizzled_layout.
     """
     return _norm_quantize(input, weight, None, y_fp4, block_scale, global_scale, eps, block_size,
-                          scale_format, is_sf_swizzled_layout, quantizer, stream, backend)
+                          scale_format, is_sf_swizzled_layout, method, stream, backend)
 
 
 @_arrays.on_stream
@@ -279,7 +279,7 @@ def add_rmsnorm_fp4quant(input: ArrayLike, residual: Array, weight: ArrayLike, y
                          eps: float = 1e-6, block_size: int = 16, scale_format: Optional[str] = None,
                          is_sf_swizzled_layout: bool = False, output_both_sf_layouts: bool = False,
                          block_scale_unswizzled: Optional[Array] = None, enable_pdl: Optional[bool] = None,
-                         y_out: Optional[Array] = None, *, quantizer: str = "max",
+                         y_out: Optional[Array] = None, *, method: str = "max",
                          stream: Optional[int] = None, backend: str = "") -> Tuple[Array, ...]:
     """Computes residual += input IN PLACE, rounded to its dtype, then rmsnorm_fp4quant of it.
 
@@ -296,7 +296,7 @@ def add_rmsnorm_fp4quant(input: ArrayLike, residual: Array, weight: ArrayLike, y
         _require_like(input, y_out)
     codes, scales = _norm_quantize(input, weight, residual, y_fp4, block_scale, global_scale, eps,
                                    block_size, scale_format,
-                                   is_sf_swizzled_layout or output_both_sf_layouts, quantizer, stream, backend,
+                                   is_sf_swizzled_layout or output_both_sf_layouts, method, stream, backend,
                                    y_out=y_out, block_scale_unswizzled=block_scale_unswizzled)
     if y_out is not None:
         total = _float_weight(residual)

@@ -388,7 +388,7 @@ def gemm(x: Union[ArrayLike, QuantizedTensor], w: PackedWeights, *,
                tensor on the GPU
     bias       float32 [N], or [G, N]
     epilogue   for weights packed with gate_up, N = 2 · I: 'swiglu', silu(gate) · up, y has I columns;
-               'swiglu_quantize', the same, quantized along its rows with the quantizer 'max'
+               'swiglu_quantize', the same, quantized along its rows with the method 'max'
     swiglu_limit  gate is clamped to <= limit, up to [-limit, limit]
     out_global_scale  'swiglu_quantize': a MULTIPLIER, a number, [1], or one for each row with
                out_scope='vector'; None: measured, on the CPU only

@@ -136,6 +136,13 @@ def _clone_unless_contiguous(x):
     return x if _arrays.is_contiguous(x) else _clone(x)
 
 
+def known_method(method):
+    """Returns `method`. Raises InvalidValueError for an unknown name."""
+    if isinstance(method, str) and method not in (known := _core.method_names()):
+        raise InvalidValueError(f"method = '{method}', must be one of {', '.join(known)}", code="NV0303")
+    return method
+
+
 def quantized_tensor(name, q):
     """Returns `q`. Raises TypeError unless it is a QuantizedTensor."""
     if not isinstance(q, QuantizedTensor):
@@ -215,7 +222,7 @@ def globals_of(like, multiplier=None, divisor=None):
 
 @_arrays.on_stream
 @named
-def quantize(x: ArrayLike, quantizer: str = "mse", *, global_scale: Optional[Scalar] = None,
+def quantize(x: ArrayLike, method: str = "mse", *, global_scale: Optional[Scalar] = None,
              global_divisor: Optional[Scalar] = None, axis: str = "rows", block: int = 16,
              layout: str = "linear", scope: str = "tensor", scale_dtype: Any = "uint8",
              weights: Optional[ArrayLike] = None, hessian: Optional[ArrayLike] = None,
@@ -225,7 +232,7 @@ def quantize(x: ArrayLike, quantizer: str = "mse", *, global_scale: Optional[Sca
 
     x             [..., K] float32, float16 or bfloat16, of NumPy, PyTorch, CuPy, JAX or anything
                   that exports memory; not copied. Rows may have a stride.
-    quantizer     'mse' (the scale with the least squared error of all 126, for each block),
+    method        'mse' (the scale with the least squared error of all 126, for each block),
                   'max' (amax/6, TransformerEngine's bits), 'four_over_six'
     global_scale  a MULTIPLIER, x ≈ e2m1 · scale · global_scale: a number, [1], or one for each row
                   with scope='vector'. Measured from x if neither this nor global_divisor is given.
@@ -253,7 +260,7 @@ def quantize(x: ArrayLike, quantizer: str = "mse", *, global_scale: Optional[Sca
         x, _arrays.shape_of(x), axis, block, layout, scope, _arrays.dtype_name(scale_dtype))
 
     options = _core.Options(
-        quantizer, axis, block, layout, scope,
+        known_method(method), axis, block, layout, scope,
         weights=None if weights is None else _arrays.floats("weights", weights),
         hessian=None if hessian is None else _arrays.matrix("hessian", hessian),
         check_finite=check_finite, backend=backend, stream=kind.stream(x, stream),
@@ -299,7 +306,7 @@ def amax(x: ArrayLike, scope: str = "tensor", axis: str = "rows", *, stream: Opt
 
 @_arrays.on_stream
 @named
-def global_scales(x: ArrayLike, quantizer: str = "mse", scope: str = "tensor", axis: str = "rows", *,
+def global_scales(x: ArrayLike, method: str = "mse", scope: str = "tensor", axis: str = "rows", *,
                   stream: Optional[int] = None, backend: str = "") -> Tuple[Array, Array]:
     """Returns the global scales that quantize() derives from x, (multipliers, divisors): float32 [1], or one for each
     row or column with scope='vector'."""
@@ -308,7 +315,7 @@ def global_scales(x: ArrayLike, quantizer: str = "mse", scope: str = "tensor", a
     count = _arrays.shape_of(largest)[0]
     pairs = kind.empty((count, 2), "float32", x)
     _core.global_scales_into(_arrays.floats("amax", largest), _arrays.floats("pairs", pairs),
-                             quantizer, kind.stream(x, stream))
+                             known_method(method), kind.stream(x, stream))
     pairs = kind.finish(pairs)
     return pairs[:, 0], pairs[:, 1]
 

@@ -153,7 +153,7 @@ void bind_quantize(nb::module_& m) {
            "scope"_a = "tensor", "globals"_a = nb::none(), "divisor"_a = false,
            "weights"_a = nb::none(), "hessian"_a = nb::none(), "check_finite"_a = false,
            "backend"_a = "", "stream"_a = 0);
-  m.def("quantizer_names", &quantizer_names);
+  m.def("method_names", &quantizer_names);
   m.def(
       "scale_bytes",
       [](const std::string& layout, std::int64_t rows, std::int64_t blocks) {

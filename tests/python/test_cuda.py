@@ -27,22 +27,22 @@ def same(on_gpu, got, expected):
 
 
 @pytest.mark.parametrize("dtype", LOGICAL)
-@pytest.mark.parametrize("quantizer", nvfp4.quantizer_names())
-def test_quantize_and_dequantize_equal_the_cpu(on_gpu, dtype, quantizer):
+@pytest.mark.parametrize("method", nvfp4.method_names())
+def test_quantize_and_dequantize_equal_the_cpu(on_gpu, dtype, method):
     x = rounded(normal(1, 37, 208), dtype)
     gpu = on_gpu.put(x, dtype)
     for layout in ("linear", "tiled_128x4", "packed_mn_major"):
-        q, host = nvfp4.quantize(gpu, quantizer, layout=layout), nvfp4.quantize(
-            x, quantizer, layout=layout)
+        q, host = nvfp4.quantize(gpu, method, layout=layout), nvfp4.quantize(
+            x, method, layout=layout)
         for part in ("codes", "scales", "global_scale"):
             same(on_gpu, getattr(q, part), getattr(host, part))
         same(on_gpu, nvfp4.dequantize(q), nvfp4.dequantize(host))
     try:
-        fp8 = nvfp4.quantize(gpu, quantizer, scale_dtype="float8_e4m3fn", scope="vector")
+        fp8 = nvfp4.quantize(gpu, method, scale_dtype="float8_e4m3fn", scope="vector")
     except nvfp4.UnsupportedError as no:
         pytest.skip(str(no))
     assert nvfp4._arrays.dtype_name(fp8.scales.dtype) == "float8_e4m3fn"
-    host = nvfp4.quantize(x, quantizer, scope="vector")
+    host = nvfp4.quantize(x, method, scope="vector")
     same(on_gpu, fp8.scales, host.scales)
     same(on_gpu, fp8.dequantize("bfloat16"), rounded(nvfp4.dequantize(host), "bfloat16"))
     tiled = nvfp4.relayout_scales(fp8, "tiled_8x4")

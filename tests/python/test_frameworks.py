@@ -19,17 +19,17 @@ def numpy_of(t):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("quantizer", nvfp4.quantizer_names())
-def test_torch_on_the_cpu(dtype, quantizer):
+@pytest.mark.parametrize("method", nvfp4.method_names())
+def test_torch_on_the_cpu(dtype, method):
     torch = pytest.importorskip("torch")
     x = torch.from_numpy(normal(1, 9, 64)).to(getattr(torch, dtype))
-    same = nvfp4.quantize(x.float().numpy(), quantizer)
-    q = nvfp4.quantize(x, quantizer)
+    same = nvfp4.quantize(x.float().numpy(), method)
+    q = nvfp4.quantize(x, method)
     assert isinstance(q.codes, torch.Tensor) and q.scales.dtype == torch.uint8
     np.testing.assert_array_equal(q.codes.numpy(), same.codes)
     np.testing.assert_array_equal(q.scales.numpy(), same.scales)
     np.testing.assert_array_equal(q.global_scale.numpy(), same.global_scale)
-    fp8 = nvfp4.quantize(x, quantizer, scale_dtype=torch.float8_e4m3fn)
+    fp8 = nvfp4.quantize(x, method, scale_dtype=torch.float8_e4m3fn)
     assert fp8.scales.dtype == torch.float8_e4m3fn
     np.testing.assert_array_equal(numpy_of(fp8.scales), same.scales)
     y = nvfp4.dequantize(fp8, torch.bfloat16)

@@ -2,6 +2,7 @@
 
 import inspect
 
+import numpy as np
 import pytest
 
 import nvfp4
@@ -52,9 +53,16 @@ def test_wrong_arguments_are_named(tmp_path, given, error, match):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("call", (nvfp4.quantize, nvfp4.global_scales, lambda x, method: nvfp4.nvfp4_quantize(
+    x, 1.0, method=method)))
+def test_tensor_functions_name_their_methods(call):
+    with pytest.raises(nvfp4.InvalidValueError, match="^method = 'gptq', must be one of max, four_over_six, mse$"):
+        call(np.ones((4, 64), np.float32), method="gptq")
+
+
 def test_weights_default_to_mse_and_activations_to_max():
     for function in (nvfp4.quantize, nvfp4.global_scales):
-        assert inspect.signature(function).parameters["quantizer"].default == "mse"
+        assert inspect.signature(function).parameters["method"].default == "mse"
     for function in (nvfp4.nvfp4_quantize, nvfp4.silu_and_mul_nvfp4_quantize,
                      nvfp4.rmsnorm_fp4quant, nvfp4.add_rmsnorm_fp4quant):
-        assert inspect.signature(function).parameters["quantizer"].default == "max"
+        assert inspect.signature(function).parameters["method"].default == "max"

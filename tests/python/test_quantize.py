@@ -12,10 +12,10 @@ SHAPES = [(1, 16), (3, 48), (7, 16), (129, 272), (2, 3, 64), (32,), (0, 32)]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("quantizer", nvfp4.quantizer_names())
-def test_dequantize_is_the_formula(shape, quantizer):
+@pytest.mark.parametrize("method", nvfp4.method_names())
+def test_dequantize_is_the_formula(shape, method):
     x = normal(len(shape), *shape)
-    q = nvfp4.quantize(x, quantizer)
+    q = nvfp4.quantize(x, method)
     y = nvfp4.dequantize(q)
     assert q.codes.shape == (*shape[:-1], shape[-1] // 2) and y.shape == shape
     np.testing.assert_array_equal(y, decode(q.codes, q.scales, q.global_scale))
@@ -28,11 +28,11 @@ def test_dequantize_is_the_formula(shape, quantizer):
 def test_better_quantizers_lose_less(seed):
     x = normal(seed, 64, 256)
     error = {}
-    for quantizer in nvfp4.quantizer_names():
-        q = nvfp4.quantize(x, quantizer)
-        error[quantizer], norm = nvfp4.quantization_error(x, q)
+    for method in nvfp4.method_names():
+        q = nvfp4.quantize(x, method)
+        error[method], norm = nvfp4.quantization_error(x, q)
         y = nvfp4.dequantize(q).astype(np.float64)
-        assert error[quantizer] == pytest.approx(np.sum((x - y) ** 2), rel=1e-5)
+        assert error[method] == pytest.approx(np.sum((x - y) ** 2), rel=1e-5)
         assert norm == pytest.approx(np.sum(x.astype(np.float64) ** 2), rel=1e-5)
     assert error["mse"] < error["four_over_six"] < error["max"]
 
@@ -48,14 +48,14 @@ def test_measured_global_scales_can_be_given_back_exactly():
     lost = 0
     for seed in range(60):
         x = normal(100 + seed, 4, 64)
-        for quantizer, largest in (("max", 2688), ("mse", 1536)):
-            q = nvfp4.quantize(x, quantizer)
-            scale, divisor = nvfp4.global_scales(x, quantizer)
+        for method, largest in (("max", 2688), ("mse", 1536)):
+            q = nvfp4.quantize(x, method)
+            scale, divisor = nvfp4.global_scales(x, method)
             assert scale[0] == q.global_scale[0] == np.abs(x).max() / np.float32(largest)
             assert divisor[0] == np.float32(largest) / np.abs(x).max()
             for given in ({"global_divisor": divisor}, {"global_divisor": float(divisor[0])},
                           {"global_scale": scale, "global_divisor": divisor}):
-                again = nvfp4.quantize(x, quantizer, **given)
+                again = nvfp4.quantize(x, method, **given)
                 np.testing.assert_array_equal(again.codes, q.codes)
                 np.testing.assert_array_equal(again.scales, q.scales)
             assert again.global_scale[0] == q.global_scale[0]
@@ -231,23 +231,23 @@ def test_what_is_here():
     assert divisor(np.array([[6.0]], np.float32)) == 448
 
 
-@pytest.mark.parametrize("quantizer", nvfp4.quantizer_names())
-def test_what_becomes_of_nan_and_infinities(quantizer):
+@pytest.mark.parametrize("method", nvfp4.method_names())
+def test_what_becomes_of_nan_and_infinities(method):
     """The results are those that the docstring states."""
     x = normal(3, 4, 64)
     x[1, 3] = 0.0
-    good = nvfp4.quantize(x, quantizer)
+    good = nvfp4.quantize(x, method)
     x[1, 3] = np.nan
-    q = nvfp4.quantize(x, quantizer)
+    q = nvfp4.quantize(x, method)
     codes = good.codes.copy()
     codes[1, 1] = codes[1, 1] & 0x0F | 0x70  # the odd element is in the high nibble
     np.testing.assert_array_equal(q.codes, codes)
     np.testing.assert_array_equal(q.scales, good.scales)
     assert q.global_scale == good.global_scale
     x[1, 3], x[2, 0] = 0.0, -np.inf
-    q = nvfp4.quantize(x, quantizer)
+    q = nvfp4.quantize(x, method)
     assert q.global_scale == 1 and q.scales[2, 0] == 0x7E and q.codes[2, 0] & 0x0F == 0x0F
     for wrong in (np.nan, np.inf):
         x[2, 0] = wrong
         with pytest.raises(nvfp4.InvalidValueError, match=f"{wrong}"):
-            nvfp4.quantize(x, quantizer, check_finite=True)
+            nvfp4.quantize(x, method, check_finite=True)

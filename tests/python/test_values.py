@@ -37,7 +37,7 @@ def test_a_clone_has_memory_of_its_own():
             assert (q == other) is False, part
 
 
-@pytest.mark.parametrize("other", (quantized(shape=(5, 64)), quantized(quantizer="max"), quantized(scope="vector"), 3, None))
+@pytest.mark.parametrize("other", (quantized(shape=(5, 64)), quantized(method="max"), quantized(scope="vector"), 3, None))
 def test_different_values_are_unequal(other):
     assert (quantized() == other) is False
 

@@ -37,17 +37,17 @@ def _normalized(x, swizzled):
 
 
 @torch.library.custom_op("nvfp4::quantize", mutates_args=())
-def quantize(x: Tensor, quantizer: str = "mse", global_scale: Optional[Tensor] = None,
+def quantize(x: Tensor, method: str = "mse", global_scale: Optional[Tensor] = None,
              global_divisor: Optional[Tensor] = None, layout: str = "linear",
              scope: str = "tensor") -> Tuple[Tensor, Tensor, Tensor]:
     """Returns (codes, scales, global_scale) of nvfp4.quantize; global_scale is a MULTIPLIER."""
-    q = _nvfp4.quantize(x, quantizer, global_scale=global_scale, global_divisor=global_divisor,
+    q = _nvfp4.quantize(x, method, global_scale=global_scale, global_divisor=global_divisor,
                         layout=layout, scope=scope)
     return q.codes, q.scales, q.global_scale
 
 
 @quantize.register_fake
-def _(x, quantizer="mse", global_scale=None, global_divisor=None, layout="linear", scope="tensor"):
+def _(x, method="mse", global_scale=None, global_divisor=None, layout="linear", scope="tensor"):
     count = 1 if scope == "tensor" else math.prod(x.shape[:-1])
     if layout in ("linear", "tiled_128x4", "tiled_8x4"):
         scales = _scales(x, x.shape, layout)
@@ -73,13 +73,13 @@ def _(codes, scales, global_scale, dtype, layout="linear"):
 
 @torch.library.custom_op("nvfp4::nvfp4_quantize", mutates_args=())
 def nvfp4_quantize(a: Tensor, a_global_sf: Tensor, sfLayout: int = 0,
-                   quantizer: str = "max") -> Tuple[Tensor, Tensor]:
+                   method: str = "max") -> Tuple[Tensor, Tensor]:
     """Calls nvfp4.nvfp4_quantize; a_global_sf is a DIVISOR, sfLayout the value of an SfLayout."""
-    return _nvfp4.nvfp4_quantize(a, a_global_sf, sfLayout, quantizer=quantizer)
+    return _nvfp4.nvfp4_quantize(a, a_global_sf, sfLayout, method=method)
 
 
 @nvfp4_quantize.register_fake
-def _(a, a_global_sf, sfLayout=0, quantizer="max"):
+def _(a, a_global_sf, sfLayout=0, method="max"):
     layout = ("tiled_128x4", "tiled_8x4", "linear")[sfLayout]
     return _codes(a, a.shape), _scales(a, (math.prod(a.shape[:-1]), a.shape[-1]), layout)
 
@@ -118,15 +118,15 @@ def _(unswizzled_sf):
 @torch.library.custom_op("nvfp4::silu_and_mul_nvfp4_quantize", mutates_args=())
 def silu_and_mul_nvfp4_quantize(input: Tensor, global_scale: Tensor,
                                 is_sf_swizzled_layout: bool = True, is_sf_8x4_layout: bool = False,
-                                quantizer: str = "max") -> Tuple[Tensor, Tensor]:
+                                method: str = "max") -> Tuple[Tensor, Tensor]:
     """Calls nvfp4.silu_and_mul_nvfp4_quantize; global_scale is a DIVISOR."""
     return _nvfp4.silu_and_mul_nvfp4_quantize(
         input, global_scale, is_sf_swizzled_layout=is_sf_swizzled_layout,
-        is_sf_8x4_layout=is_sf_8x4_layout, quantizer=quantizer)
+        is_sf_8x4_layout=is_sf_8x4_layout, method=method)
 
 
 @silu_and_mul_nvfp4_quantize.register_fake
-def _(input, global_scale, is_sf_swizzled_layout=True, is_sf_8x4_layout=False, quantizer="max"):
+def _(input, global_scale, is_sf_swizzled_layout=True, is_sf_8x4_layout=False, method="max"):
     shape = (math.prod(input.shape[:-1]), input.shape[-1] // 2)
     layout = _layout_named(is_sf_swizzled_layout, is_sf_8x4_layout)
     return _codes(input, shape), _scales(input, shape, layout)
@@ -135,16 +135,16 @@ def _(input, global_scale, is_sf_swizzled_layout=True, is_sf_8x4_layout=False, q
 @torch.library.custom_op("nvfp4::rmsnorm_fp4quant", mutates_args=())
 def rmsnorm_fp4quant(input: Tensor, weight: Tensor, global_scale: Optional[Tensor] = None,
                      eps: float = 1e-6, is_sf_swizzled_layout: bool = False,
-                     quantizer: str = "max") -> Tuple[Tensor, Tensor]:
+                     method: str = "max") -> Tuple[Tensor, Tensor]:
     """Calls nvfp4.rmsnorm_fp4quant and returns codes as uint8; global_scale is a DIVISOR."""
     codes, scales = _nvfp4.rmsnorm_fp4quant(
         input, weight, global_scale=global_scale, eps=eps,
-        is_sf_swizzled_layout=is_sf_swizzled_layout, quantizer=quantizer)
+        is_sf_swizzled_layout=is_sf_swizzled_layout, method=method)
     return codes.view(torch.uint8), scales
 
 
 @rmsnorm_fp4quant.register_fake
-def _(input, weight, global_scale=None, eps=1e-6, is_sf_swizzled_layout=False, quantizer="max"):
+def _(input, weight, global_scale=None, eps=1e-6, is_sf_swizzled_layout=False, method="max"):
     return _normalized(input, is_sf_swizzled_layout)
 
 
@@ -152,17 +152,17 @@ def _(input, weight, global_scale=None, eps=1e-6, is_sf_swizzled_layout=False, q
 def add_rmsnorm_fp4quant(input: Tensor, residual: Tensor, weight: Tensor,
                          global_scale: Optional[Tensor] = None, eps: float = 1e-6,
                          is_sf_swizzled_layout: bool = False,
-                         quantizer: str = "max") -> Tuple[Tensor, Tensor]:
+                         method: str = "max") -> Tuple[Tensor, Tensor]:
     """Calls nvfp4.add_rmsnorm_fp4quant, which changes residual in place; global_scale is a DIVISOR."""
     codes, scales = _nvfp4.add_rmsnorm_fp4quant(
         input, residual, weight, global_scale=global_scale, eps=eps,
-        is_sf_swizzled_layout=is_sf_swizzled_layout, quantizer=quantizer)
+        is_sf_swizzled_layout=is_sf_swizzled_layout, method=method)
     return codes.view(torch.uint8), scales
 
 
 @add_rmsnorm_fp4quant.register_fake
 def _(input, residual, weight, global_scale=None, eps=1e-6, is_sf_swizzled_layout=False,
-      quantizer="max"):
+      method="max"):
     return _normalized(input, is_sf_swizzled_layout)
 
 

@@ -13,7 +13,7 @@ import torch
 from .. import _core
 from .._checkpoint import quantize_checkpoint
 from .._errors import InvalidValueError, UnsupportedError
-from .._quantize import amax, global_scales
+from .._quantize import amax, global_scales, known_method
 from .modules import Nvfp4Experts, Nvfp4Linear, _Packs, fuse, is_linear, is_transposed, matrix_of, quantizes_inputs
 from .origins import Origins
 
@@ -26,7 +26,8 @@ def quantize_(module, *, scheme="nvfp4", method="mse", recipe=None, filter=None)
     """Quantizes the linear layers of a module in place, on its device: nn.Linear, stacked experts of transformers, and
     GPT-2's Conv1D.
 
-    scheme, method, recipe  as of nvfp4.quantize_checkpoint, but methods without statistics
+    scheme, recipe  as of nvfp4.quantize_checkpoint
+    method  as of nvfp4.quantize: those without statistics
     filter  a function filter(layer, name) that returns whether to quantize a layer. Without one the rules of
             `nvfp4 quantize` choose by the names of the model: output heads, routers and such stay, and layers that
             engines fuse share a global scale. The bytes are then those of the quantized checkpoint.
@@ -34,9 +35,7 @@ def quantize_(module, *, scheme="nvfp4", method="mse", recipe=None, filter=None)
     """
     if recipe is not None and filter is not None:
         raise InvalidValueError("recipe and filter are given, must be one of them")
-    if method not in _core.quantizer_names():
-        raise InvalidValueError(f"method = {method!r}, must be one of {', '.join(_core.quantizer_names())}: others need "
-                                "statistics, which quantize_checkpoint() takes")
+    known_method(method)
     if is_linear(module):
         raise UnsupportedError("module is a linear layer, which cannot replace itself; use Nvfp4Linear.from_linear(module)")
     quantizes_inputs(scheme)
