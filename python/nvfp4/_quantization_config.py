@@ -23,6 +23,17 @@ def scheme_of_group(group):
     return "W4A16" if group.get("input_activations") is None else "W4A4"
 
 
+def is_loaded_by_ours(config):
+    """Reports whether quantization_config describes packed NVFP4 weights, alone or beside FP8."""
+    if config.get("quant_method") == "modelopt":
+        layers = [config, *(config.get("quantized_layers") or {}).values()]
+        return any(str(layer.get("quant_algo")).upper() in ALGORITHMS for layer in layers)
+    groups = list((config.get("config_groups") or {}).values())
+    others = [(group.get("weights") or {}) for group in groups if not is_nvfp4_group(group)]
+    kinds = [(w.get("num_bits"), getattr(w.get("type"), "value", w.get("type"))) for w in others]
+    return len(others) < len(groups) and all(kind == (8, "float") for kind in kinds)
+
+
 class Schemes:
     """The scheme of each module by quantization_config: "W4A4", "W4A16" or OTHER. A function of the module name."""
 

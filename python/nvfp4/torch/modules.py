@@ -347,6 +347,14 @@ def fuse(model):
                 Fused(module, parts)
 
 
+def pack(model):
+    """Packs the weights of all layers that are not packed. Returns the model."""
+    for module in model.modules():
+        if isinstance(module, _Packs) and not module.is_packed:
+            module.pack()
+    return model
+
+
 @functools.cache
 def experts_class(model_class):
     """Returns the class of a model's experts that are NVFP4: one for all layers."""

@@ -14,7 +14,7 @@ from .. import _core
 from .._checkpoint import quantize_checkpoint
 from .._errors import InvalidValueError, UnsupportedError
 from .._quantize import amax, global_scales, known_method
-from .modules import Nvfp4Experts, Nvfp4Linear, _Packs, fuse, is_linear, is_transposed, matrix_of, quantizes_inputs
+from .modules import Nvfp4Experts, Nvfp4Linear, fuse, is_linear, is_transposed, matrix_of, pack, quantizes_inputs
 from .origins import Origins
 
 _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
@@ -58,9 +58,7 @@ def quantize_(module, *, scheme="nvfp4", method="mse", recipe=None, filter=None)
             layer, plan.quantize_input, method, scales[key], name))
     if hasattr(module, "config"):
         fuse(module)
-    for layer in module.modules():
-        if isinstance(layer, _Packs) and not layer.is_packed:
-            layer.pack()
+    pack(module)
 
 
 @dataclass

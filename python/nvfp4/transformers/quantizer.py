@@ -16,7 +16,7 @@ from .._checkpoint import quantize_checkpoint
 from .._errors import FormatError, UnsupportedError
 from .._forms import FORMS
 from .._quantization_config import Schemes
-from ..torch.modules import Nvfp4Experts, Nvfp4Linear, _Packs, fuse
+from ..torch.modules import Nvfp4Experts, Nvfp4Linear, fuse, pack
 from .config import ModelOptConfig
 from .conversions import PARTS, check_stack, expert_converters, sources_of
 from .fp8 import Fp8Linear, Fp8Weight
@@ -45,6 +45,23 @@ class Names:
 def _put(model, name, module):
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, module)
+
+
+def replace_linear(model, name, module, weight, form, quantizes_input):
+    """Replaces the Linear `name` of a model by one for `weight`, which the checkpoint has for `module`. Raises
+    UnsupportedError or FormatError if the weight does not fit."""
+    linear = model.get_submodule(name)
+    if not isinstance(linear, nn.Linear) or type(linear).forward is not nn.Linear.forward:
+        raise UnsupportedError(f"{module} is quantized, and a {type(linear).__name__} of the model, must be a Linear")
+    if (linear.out_features, linear.in_features) != (weight.rows, weight.cols):
+        raise FormatError(f"{module}: [{weight.rows}, {weight.cols}], the model has "
+                          f"[{linear.out_features}, {linear.in_features}]")
+    if isinstance(weight, Fp8Weight):
+        made = Fp8Linear(weight, linear.bias, next(model.parameters()).dtype, module)
+    else:
+        made = Nvfp4Linear(form, module, weight.rows, weight.cols, linear.bias, quantizes_input(module),
+                           weight.has_input_scale)
+    _put(model, name, made)
 
 
 def check_devices(device_map, dtype):
@@ -108,28 +125,13 @@ class Nvfp4Quantizer(HfQuantizer):
             if module in in_fp8 and converter is not None:
                 raise UnsupportedError(f"{module} is FP8, and one of stacked experts, must be NVFP4")
             if converter is None:
-                self._replace_linear(model, name.removesuffix(".weight"), module, weight)
+                replace_linear(model, name.removesuffix(".weight"), module, weight, self.form, self._quantizes_input)
             else:
                 check_stack(converter)
                 stacks[name][module] = weight
                 self._stacks.add(sources_of(converter))
         self._replace_experts(model, stacks)
         self._dtypes = {name: p.dtype for name, p in model.named_parameters()}
-
-    def _replace_linear(self, model, name, module, weight):
-        linear = model.get_submodule(name)
-        if not isinstance(linear, nn.Linear) or type(linear).forward is not nn.Linear.forward:
-            raise UnsupportedError(f"{module} is quantized, and a {type(linear).__name__} of the model, must be "
-                                   "a Linear")
-        if (linear.out_features, linear.in_features) != (weight.rows, weight.cols):
-            raise FormatError(f"{module}: [{weight.rows}, {weight.cols}], the model has "
-                              f"[{linear.out_features}, {linear.in_features}]")
-        if isinstance(weight, Fp8Weight):
-            dtype = next(model.parameters()).dtype
-            return _put(model, name, Fp8Linear(weight, linear.bias, dtype, module))
-        _put(model, name, Nvfp4Linear(
-            self.form, module, weight.rows, weight.cols, linear.bias,
-            self._quantizes_input(module), weight.has_input_scale))
 
     def _replace_experts(self, model, stacks):
         layers = defaultdict(dict)
@@ -183,10 +185,7 @@ class Nvfp4Quantizer(HfQuantizer):
         if any(b.is_meta for b in model.buffers()):
             return model  # nothing to pack
         fuse(model)
-        for module in model.modules():
-            if isinstance(module, _Packs) and not module.is_packed:
-                module.pack()
-        return model
+        return pack(model)
 
 
 class OnLoadQuantizer(Nvfp4Quantizer):
