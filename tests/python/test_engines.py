@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 
 import nvfp4
 from nvfp4 import engines
-from nvfp4._quantization_config import OTHER
+from nvfp4._forms import FORMS
+from nvfp4._quantization_config import OTHER, Schemes, unsupported_reason
 from nvfp4._versions import interface, require_oldest, warn_if_untested
-from nvfp4.engines.config import Config
-from nvfp4.engines.declared import Declared, why_not
+from nvfp4.engines.config import EngineConfig
 from nvfp4.engines.methods import LinearMethod
 from reference import normal
 
@@ -43,10 +43,11 @@ FP8_GROUP = {"weights": {"num_bits": 8, "type": "float"}, "targets": ["re:.*up_p
     ({"quant_method": "gptq"}, "quant_method 'gptq' without"),
 ])
 def test_checkpoints_with_nvfp4_are_taken(config, expected):
-    assert (why_not(config) or "").startswith(expected or "") and bool(why_not(config)) == bool(expected)
+    reason = unsupported_reason(config)
+    assert (reason or "").startswith(expected or "") and bool(reason) == bool(expected)
     if expected:
         with pytest.raises(nvfp4.UnsupportedError, match=f"{expected}.*, must have NVFP4"):
-            Declared(config)
+            Configured.from_config(config)
 
 
 @pytest.mark.parametrize("ignored, names", [
@@ -56,21 +57,21 @@ def test_checkpoints_with_nvfp4_are_taken(config, expected):
     (["re:.*down_proj"], {"model.layers.0.mlp.down_proj": None, "model.layers.0.mlp.up_proj": "W4A4"}),
 ])
 def test_what_is_ignored(ignored, names):
-    declared = Declared({**MODELOPT, "ignore": ignored})
-    assert {name: declared.mode(name) for name in names} == names
+    schemes = Schemes({**MODELOPT, "ignore": ignored})
+    assert {name: schemes.of_layer(name) for name in names} == names
 
 
 def test_layers_have_kinds_of_their_own():
-    declared = Declared(MIXED)
-    assert [declared.mode(n) for n in ("a.q_proj", "a.o_proj", "b.up_proj", "a.up_proj")] == ["W4A4", "W4A16", "other", None]
+    schemes = Schemes(MIXED)
+    assert [schemes.of_layer(n) for n in ("a.q_proj", "a.o_proj", "b.up_proj", "a.up_proj")] == ["W4A4", "W4A16", "other", None]
     groups = {"one": {**INPUTS, "targets": ["re:.*q_proj"]}, "two": {**GROUP, "targets": ["a.o_proj"]}, "three": FP8_GROUP}
-    declared = Declared({"quant_method": "compressed-tensors", "config_groups": groups})
-    assert [declared.mode(n) for n in ("a.q_proj", "a.o_proj", "b.up_proj")] == ["W4A4", "W4A16", "other"]
+    schemes = Schemes({"quant_method": "compressed-tensors", "config_groups": groups})
+    assert [schemes.of_layer(n) for n in ("a.q_proj", "a.o_proj", "b.up_proj")] == ["W4A4", "W4A16", "other"]
     with pytest.raises(nvfp4.UnsupportedError, match="b.gate_up_proj: .* are of different kinds"):
-        declared.mode("b.gate_up_proj", ("q_proj", "up_proj"))
+        schemes.of_layer("b.gate_up_proj", ("q_proj", "up_proj"))
 
 
-class Configured(Config):
+class Configured(EngineConfig):
     """The configuration of an engine that has FP4 tensor cores or not, and FP8 methods of its own."""
 
     engine = "vLLM", "0.32", engines.VLLM
@@ -85,7 +86,7 @@ class Configured(Config):
 
 def test_other_kinds_have_the_methods_of_the_engine():
     config = Configured.from_config(MIXED)
-    assert config.mode("b.up_proj") == OTHER
+    assert config.scheme("b.up_proj") == OTHER
     assert config.own.get_quant_method(None, "b.up_proj") == "vLLM's for b.up_proj"
     assert Configured.from_config(MODELOPT).own is None
 
@@ -96,13 +97,13 @@ def test_activations_follow_the_device_or_the_environment(monkeypatch, asked, fp
     monkeypatch.setenv("NVFP4_ACTIVATIONS", asked or "")
     config = Configured.from_config(MIXED)
     config.fp4 = fp4
-    assert config.mode("a.q_proj") == mode and config.mode("a.o_proj") == "W4A16"
+    assert config.scheme("a.q_proj") == mode and config.scheme("a.o_proj") == "W4A16"
 
 
 def test_an_unknown_choice_of_activations_is_named(monkeypatch):
     monkeypatch.setenv("NVFP4_ACTIVATIONS", "fp4")
     with pytest.raises(nvfp4.InvalidValueError, match="NVFP4_ACTIVATIONS=fp4, must be auto, nvfp4 or bf16"):
-        Configured.from_config(MODELOPT).mode("a.q_proj")
+        Configured.from_config(MODELOPT).scheme("a.q_proj")
 
 
 @pytest.mark.parametrize("target, message", [
@@ -111,29 +112,29 @@ def test_a_target_that_re_takes_years_for_ends(target, message):
     name = "model.layers.10.mlp.experts.100.up_proj"
     groups = {"one": {**INPUTS, "targets": [target]}}
     with pytest.raises(nvfp4.FormatError, match=message):
-        Declared({"quant_method": "compressed-tensors", "config_groups": groups}).mode(name)
-    ignoring = Declared({**MODELOPT, "ignore": [target]})
+        Schemes({"quant_method": "compressed-tensors", "config_groups": groups}).of_layer(name)
+    ignoring = Schemes({**MODELOPT, "ignore": [target]})
     if message.startswith("no"):
-        assert ignoring.mode(name) == "W4A4"
+        assert ignoring.of_layer(name) == "W4A4"
     else:
         with pytest.raises(nvfp4.FormatError, match=message):
-            ignoring.mode(name)
+            ignoring.of_layer(name)
 
 
 def test_fused_parts_must_be_of_one_kind():
-    whole = Declared({**MODELOPT, "ignore": [f"a.{part}" for part in FUSED]})
-    assert whole.mode("a.qkv_proj", FUSED) is None
-    assert Declared(MODELOPT).mode("a.qkv_proj", FUSED) == "W4A4"
+    whole = Schemes({**MODELOPT, "ignore": [f"a.{part}" for part in FUSED]})
+    assert whole.of_layer("a.qkv_proj", FUSED) is None
+    assert Schemes(MODELOPT).of_layer("a.qkv_proj", FUSED) == "W4A4"
     with pytest.raises(nvfp4.UnsupportedError, match="a.qkv_proj: .* are of different kinds"):
-        Declared({**MODELOPT, "ignore": ["a.k_proj"]}).mode("a.qkv_proj", FUSED)
-    assert Declared({**MODELOPT, "ignore": ["a.qkv_proj"]}).mode("a.qkv_proj", FUSED) is None
+        Schemes({**MODELOPT, "ignore": ["a.k_proj"]}).of_layer("a.qkv_proj", FUSED)
+    assert Schemes({**MODELOPT, "ignore": ["a.qkv_proj"]}).of_layer("a.qkv_proj", FUSED) is None
 
 
 def test_names_are_those_of_the_engine():
-    declared = Declared({**MODELOPT, "ignore": ["model.visual*", "lm_head"]})
-    declared.rename(lambda names: [n.replace("model.visual", "visual") for n in names])
-    assert declared.mode("visual.blocks.0.mlp.fc1") is None and declared.mode("visual") is None
-    assert declared.mode("lm_head") is None and declared.mode("model.layers.0.mlp.up_proj") == "W4A4"
+    schemes = Schemes({**MODELOPT, "ignore": ["model.visual*", "lm_head"]})
+    schemes.rename(lambda names: [n.replace("model.visual", "visual") for n in names])
+    assert schemes.of_layer("visual.blocks.0.mlp.fc1") is None and schemes.of_layer("visual") is None
+    assert schemes.of_layer("lm_head") is None and schemes.of_layer("model.layers.0.mlp.up_proj") == "W4A4"
 
 
 @pytest.mark.parametrize("version, known", [
@@ -196,7 +197,7 @@ class Stored(torch.nn.Parameter):
 
 def loaded_layer(scalars, scheme="W4A16"):
     """(method, layer, weights) of q, k and v; `scalars`: (name, value, part) as loaders get them."""
-    method = LinearMethod(Declared(MODELOPT), scheme, "a.qkv_proj")
+    method = LinearMethod(FORMS["modelopt"], scheme, "a.qkv_proj")
     method.parameter = SimpleNamespace(ModelWeightParameter=Stored, GroupQuantScaleParameter=Stored,
                                        PerTensorScaleParameter=Stored)
     layer, rows = torch.nn.Module(), (32, 16, 16)

@@ -2,7 +2,7 @@
 
 The engines find nvfp4.engines.vllm and nvfp4.engines.sglang by entry points, in every process. The installed package
 changes nothing by itself: `--quantization nvfp4` selects these kernels, or NVFP4_VLLM=1, NVFP4_SGLANG=1 in the
-environment. declared.py and methods.py have the common code.
+environment. config.py and methods.py have the common code.
 """
 
 import logging

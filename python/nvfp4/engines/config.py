@@ -6,8 +6,8 @@ import os
 import torch
 
 from .._errors import InvalidValueError, UnsupportedError
+from .._quantization_config import Schemes, unsupported_reason
 from .._versions import warn_if_untested
-from .declared import Declared, why_not
 
 NAME = "nvfp4"
 ACTIVATIONS = ("auto", "nvfp4", "bf16")
@@ -25,14 +25,14 @@ def quantizes_activations(has_fp4_tensor_cores):
 def chosen(config, asked):
     """Returns NAME if these kernels run a checkpoint with that quantization_config, otherwise None. Raises
     UnsupportedError if it cannot run and `asked` is true: the user named it."""
-    wrong = why_not(config)
-    if wrong and asked:
-        raise UnsupportedError(f"--quantization nvfp4: the checkpoint has {wrong}, must be NVFP4 of "
+    reason = unsupported_reason(config)
+    if reason and asked:
+        raise UnsupportedError(f"--quantization nvfp4: the checkpoint has {reason}, must be NVFP4 of "
                                "ModelOpt or compressed-tensors")
-    return None if wrong else NAME
+    return None if reason else NAME
 
 
-class Config:
+class EngineConfig:
     """The configuration of a checkpoint for an engine. It precedes the engine's own QuantizationConfig as a base
     class."""
 
@@ -42,20 +42,22 @@ class Config:
     def __init__(self, config):
         super().__init__()
         warn_if_untested(*self.engine)
-        self.declared = Declared(config)
+        if reason := unsupported_reason(config):
+            raise UnsupportedError(f"quantization_config: {reason}, must have NVFP4 of ModelOpt or compressed-tensors")
+        self.schemes = Schemes(config)
         #: The engine's own configuration of the same checkpoint, for layers that are quantized in another way.
-        self.own = self.make_own(config) if self.declared.mixed else None
+        self.own = self.make_own(config) if self.schemes.mixed else None
 
     def make_own(self, config):
         raise NotImplementedError
 
-    def mode(self, prefix, parts=()):
-        """Returns how a layer runs: 'W4A4', 'W4A16', OTHER or None."""
-        mode = self.declared.mode(prefix, parts)
-        if mode == "W4A4" and not quantizes_activations(self.has_fp4_tensor_cores()):
+    def scheme(self, prefix, parts=()):
+        """Returns the scheme in which a layer runs: 'W4A4', 'W4A16', OTHER or None."""
+        scheme = self.schemes.of_layer(prefix, parts)
+        if scheme == "W4A4" and not quantizes_activations(self.has_fp4_tensor_cores()):
             self._say("inputs of W4A4 layers stay in 16 bits; NVFP4_ACTIVATIONS=nvfp4 quantizes them")
             return "W4A16"
-        return mode
+        return scheme
 
     def has_fp4_tensor_cores(self):
         """Returns whether the device multiplies FP4, or is a CPU."""

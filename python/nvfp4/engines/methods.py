@@ -33,9 +33,9 @@ def _multipliers(form, name, stored, scales):
     return form.multiplier(scales)
 
 
-def _input(form, mode, name, scales):
+def _input(form, scheme, name, scales):
     """Returns (input mode, scales as MULTIPLIERS or None) for loaded input scales."""
-    if mode == "W4A16":
+    if scheme == "W4A16":
         return InputMode.NONE, None
     if bool(scales.isnan().any()):
         return InputMode.DYNAMIC_PER_ROW, None  # no stored scale
@@ -66,8 +66,8 @@ class LinearMethod:
 
     parameter = None  #: the module with the parameter classes of the engine
 
-    def __init__(self, declared, mode, name):
-        self.form, self.mode, self.name = declared.form, mode, name
+    def __init__(self, form, scheme, name):
+        self.form, self.scheme, self.name = form, scheme, name
 
     def create_weights(self, layer, input_size_per_partition, output_partition_sizes, input_size,
                        output_size, params_dtype, **attributes):
@@ -99,7 +99,7 @@ class LinearMethod:
         rows = [n for n in self.parts if n]
         parts = [(c, s, factor.reshape(1), self.name)
                  for c, s, factor in zip(codes.split(rows), scales.split(rows), factors)]
-        self.input_mode, inputs = _input(form, self.mode, self.name, inputs)
+        self.input_mode, inputs = _input(form, self.scheme, self.name, inputs)
         # x is quantized once, with the largest scale.
         _replace(layer, form.names, weight=pack_bytes(parts),
                  input_multiplier=None if inputs is None else inputs.amax().reshape(1))
@@ -126,8 +126,8 @@ class ExpertsMethod:
     #: Attributes by which a loader recognizes scales.
     SCALARS, BLOCKS = {"quant_method": "tensor"}, {"quant_method": "group"}
 
-    def __init__(self, declared, mode, name):
-        self.form, self.mode, self.name = declared.form, mode, name
+    def __init__(self, form, scheme, name):
+        self.form, self.scheme, self.name = form, scheme, name
 
     def create_weights(self, layer, num_experts, hidden_size, intermediate_size_per_partition,
                        params_dtype, **attributes):
@@ -162,7 +162,7 @@ class ExpertsMethod:
             halves = factors.numel() // experts
             each = (t.reshape(experts * halves, rows // halves, -1) for t in (codes, scales))
             factors = _multipliers(form, self.name, form.global_scale, factors).reshape(-1, 1)
-            self.input_mode, inputs = _input(form, self.mode, self.name, inputs)
+            self.input_mode, inputs = _input(form, self.scheme, self.name, inputs)
             self.fused = fuses_swiglu(codes.device, self.sizes["w2"][2], self.input_mode)
             packed[f"{part}_weight"] = pack_bytes(
                 [(c, s, g, f"{self.name}.{n // halves}") for n, (c, s, g) in enumerate(zip(*each, factors))],

@@ -22,7 +22,7 @@ from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead
 from .._errors import UnsupportedError
 from .._quantization_config import OTHER
 from . import SGLANG, methods
-from .config import NAME, Config, chosen
+from .config import NAME, EngineConfig, chosen
 
 #: Fused layers of models that do not declare them.
 FUSED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}
@@ -53,7 +53,7 @@ class Nvfp4ExpertsMethod(methods.ExpertsMethod, FusedMoEMethodBase):
             self.config.apply_router_weight_on_input))
 
 
-class Nvfp4Config(Config, QuantizationConfig):
+class Nvfp4Config(EngineConfig, QuantizationConfig):
     engine = "SGLang", sglang.__version__, SGLANG
 
     def __init__(self, config):
@@ -75,30 +75,29 @@ class Nvfp4Config(Config, QuantizationConfig):
         return quantization.get_quantization_config("modelopt_mixed" if modelopt else "compressed-tensors").from_config(config)
 
     def apply_weight_name_mapper(self, hf_to_sglang_mapper):
-        self.declared.rename(hf_to_sglang_mapper.apply_list)
+        self.schemes.rename(hf_to_sglang_mapper.apply_list)
         if self.own:
             self.own.apply_weight_name_mapper(hf_to_sglang_mapper)
 
     def get_quant_method(self, layer, prefix):
-        declared = self.declared
         if self.own:
             self.own.packed_modules_mapping = self.packed_modules_mapping
         if isinstance(layer, RadixAttention):
-            return BaseKVCacheMethod(self) if declared.kv_cache else None
+            return BaseKVCacheMethod(self) if self.schemes.kv_cache else None
         if isinstance(layer, (LinearBase, ParallelLMHead)):
-            mode = self.mode(prefix, self.packed_modules_mapping.get(prefix.rpartition(".")[2], ()))
-            if mode is None:
+            scheme = self.scheme(prefix, self.packed_modules_mapping.get(prefix.rpartition(".")[2], ()))
+            if scheme is None:
                 return UnquantizedLinearMethod()
-            if mode == OTHER:
+            if scheme == OTHER:
                 return self.own.get_quant_method(layer, prefix)
-            return Nvfp4LinearMethod(declared, mode, prefix)
+            return Nvfp4LinearMethod(self.schemes.form, scheme, prefix)
         if isinstance(layer, FusedMoE):
-            mode = self.mode(prefix, [f"experts.0.{part}_proj" for part in ("gate", "up", "down")])
-            if mode is None:
+            scheme = self.scheme(prefix, [f"experts.0.{part}_proj" for part in ("gate", "up", "down")])
+            if scheme is None:
                 return None
-            if mode == OTHER:
+            if scheme == OTHER:
                 return self.own.get_quant_method(layer, prefix)
-            return Nvfp4ExpertsMethod(declared, mode, prefix)
+            return Nvfp4ExpertsMethod(self.schemes.form, scheme, prefix)
         return None
 
 

@@ -24,7 +24,7 @@ from vllm.platforms import current_platform
 from .._errors import UnsupportedError
 from .._quantization_config import OTHER
 from . import VLLM, methods
-from .config import NAME, Config, chosen
+from .config import NAME, EngineConfig, chosen
 
 
 def _is_asked_for(user_quant):
@@ -41,8 +41,8 @@ class Nvfp4LinearMethod(methods.LinearMethod, LinearMethodBase):
 
 
 class Nvfp4ExpertsMethod(methods.ExpertsMethod, FusedMoEMethodBase):
-    def __init__(self, declared, mode, name, layer):
-        methods.ExpertsMethod.__init__(self, declared, mode, name)
+    def __init__(self, form, scheme, name, layer):
+        methods.ExpertsMethod.__init__(self, form, scheme, name)
         FusedMoEMethodBase.__init__(self, layer.moe_config)
 
     def get_fused_moe_quant_config(self, layer):
@@ -55,16 +55,18 @@ class Nvfp4ExpertsMethod(methods.ExpertsMethod, FusedMoEMethodBase):
             raise UnsupportedError(f"{self.name}: {layer.activation} {special or ''}, must be plain SwiGLU")
         return getattr(layer, "swiglu_limit", None)
 
-    def create_weights(self, layer, *sizes, **attributes):
-        self._limit(layer)
-        super().create_weights(layer, *sizes, **attributes)
+    def create_weights(self, layer, num_experts, hidden_size, intermediate_size_per_partition, params_dtype,
+                       **attributes):
+        self.limit = self._limit(layer)
+        super().create_weights(layer, num_experts, hidden_size, intermediate_size_per_partition, params_dtype,
+                               **attributes)
 
     def apply(self, layer, x, topk_weights, topk_ids, shared_experts=None, shared_experts_input=None):
-        ids = topk_ids if layer.expert_map is None else layer.expert_map[topk_ids.long()]  # -1 on other ranks
-        return self.run(layer, x, ids, topk_weights, self._limit(layer), layer.apply_router_weight_on_input)
+        ids = topk_ids if layer.expert_map is None else layer.expert_map[topk_ids]  # -1 on other ranks
+        return self.run(layer, x, ids, topk_weights, self.limit, layer.apply_router_weight_on_input)
 
 
-class Nvfp4Config(Config, QuantizationConfig):
+class Nvfp4Config(EngineConfig, QuantizationConfig):
     engine = "vLLM", vllm.__version__, VLLM
 
     @classmethod
@@ -78,31 +80,30 @@ class Nvfp4Config(Config, QuantizationConfig):
         return get_quantization_config("modelopt_mixed" if modelopt else "compressed-tensors").from_config(config)
 
     def apply_vllm_mapper(self, hf_to_vllm_mapper):
-        self.declared.rename(hf_to_vllm_mapper.apply_list)
+        self.schemes.rename(hf_to_vllm_mapper.apply_list)
         if self.own:
             self.own.apply_vllm_mapper(hf_to_vllm_mapper)
 
     def get_quant_method(self, layer, prefix):
-        declared = self.declared
         if self.own:
             self.own.packed_modules_mapping = self.packed_modules_mapping
         if isinstance(layer, (Attention, MLAAttention)):
-            return BaseKVCacheMethod(self) if declared.kv_cache else None
+            return BaseKVCacheMethod(self) if self.schemes.kv_cache else None
         if isinstance(layer, (LinearBase, ParallelLMHead)):
-            mode = self.mode(prefix, self.packed_modules_mapping.get(prefix.rpartition(".")[2], ()))
-            if mode is None:
+            scheme = self.scheme(prefix, self.packed_modules_mapping.get(prefix.rpartition(".")[2], ()))
+            if scheme is None:
                 return UnquantizedLinearMethod()
-            if mode == OTHER:
+            if scheme == OTHER:
                 return self.own.get_quant_method(layer, prefix)
-            return Nvfp4LinearMethod(declared, mode, prefix)
+            return Nvfp4LinearMethod(self.schemes.form, scheme, prefix)
         if isinstance(layer, RoutedExperts):
             names = (layer.ckpt_gate_proj_name, layer.ckpt_up_proj_name, layer.ckpt_down_proj_name)
-            mode = self.mode(prefix, [f"experts.0.{name}" for name in names if name])
-            if mode is None:
+            scheme = self.scheme(prefix, [f"experts.0.{name}" for name in names if name])
+            if scheme is None:
                 return None
-            if mode == OTHER:
+            if scheme == OTHER:
                 return self.own.get_quant_method(layer, prefix)
-            return Nvfp4ExpertsMethod(declared, mode, prefix, layer)
+            return Nvfp4ExpertsMethod(self.schemes.form, scheme, prefix, layer)
         return None
 
 
