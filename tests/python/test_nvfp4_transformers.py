@@ -274,7 +274,7 @@ def test_layers_of_one_product_keep_their_scales(folders, tmp_path):
 def test_quantizing_while_loading_equals_the_command(folders, tmp_path, family):
     source = folders(family)[1]
     nvfp4.quantize_checkpoint(source, tmp_path / "command", scheme="nvfp4", method="max")
-    model = load(source, torch.bfloat16, quantization_config=backend.Config("nvfp4", "max"))
+    model = load(source, torch.bfloat16, quantization_config=backend.Nvfp4Config("nvfp4", "max"))
     assert len(ours(model)) == len(ours(load(tmp_path / "command")))
     model.save_pretrained(tmp_path / "saved")
     before, after = tensors(tmp_path / "command"), tensors(tmp_path / "saved")
@@ -289,10 +289,10 @@ def test_what_was_quantized_while_loading_can_be_kept(folders, tmp_path, monkeyp
     source = folders("llama")[1]
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    model = load(source, quantization_config=backend.Config("nvfp4a16", ignore=["*.down_proj"]))
+    model = load(source, quantization_config=backend.Nvfp4Config("nvfp4a16", ignore=["*.down_proj"]))
     assert not list((tmp_path / "temporary").iterdir())
     assert len(ours(model)) == 12
-    kept = load(source, quantization_config=backend.Config(
+    kept = load(source, quantization_config=backend.Nvfp4Config(
         "nvfp4a16", ignore=["*.down_proj"], keep=tmp_path / "kept"))
     assert torch.equal(logits(load(tmp_path / "kept")), logits(kept))
     assert torch.equal(logits(model), logits(kept))
@@ -301,9 +301,9 @@ def test_what_was_quantized_while_loading_can_be_kept(folders, tmp_path, monkeyp
 def test_what_cannot_be_quantized_while_loading_is_named(folders):
     quantized, source = folders("llama")
     with pytest.raises(nvfp4.InvalidValueError, match="method = 'nonsense'"):
-        load(source, quantization_config=backend.Config(method="nonsense"))
+        load(source, quantization_config=backend.Nvfp4Config(method="nonsense"))
     with pytest.raises(nvfp4.InvalidValueError, match="bits: no such option"):
-        backend.Config(bits=3)
+        backend.Nvfp4Config(bits=3)
 
 
 # --- trained on top -------------------------------------------------------------------------------

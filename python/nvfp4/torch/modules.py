@@ -146,7 +146,7 @@ class Nvfp4Linear(_Packs, nn.Linear):
                     with one that is measured for each row
     """
 
-    fused = None  #: the Fused that contains this layer
+    fused = None  #: the FusedLinears that contains this layer
 
     def __init__(self, form, checkpoint_name, rows, cols, bias, quantize_input, has_input_scale,
                  device="meta"):
@@ -271,7 +271,7 @@ def _pack_linears(parts):
         owner.fused.share()
 
 
-class Fused:
+class FusedLinears:
     """Linear layers that read the same x, as one GEMM: q, k and v; gate and up.
 
     While `module`, which has them, runs, the first that is called with an x does it for all. The others find their
@@ -344,7 +344,7 @@ def fuse(model):
                 continue
             same = {(p.in_features, p.input_mode, p.bias is None, p.global_scale.device) for p in parts}
             if len(same) == 1:
-                Fused(module, parts)
+                FusedLinears(module, parts)
 
 
 def pack(model):

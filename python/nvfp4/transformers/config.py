@@ -21,8 +21,8 @@ class ModelOptConfig(QuantizationConfigMixin):
         yield from self.to_dict().items()
 
 
-class Config(QuantizationConfigMixin):
-    """from_pretrained(folder, quantization_config=Config(...)): quantizes a BF16 model while it loads.
+class Nvfp4Config(QuantizationConfigMixin):
+    """from_pretrained(folder, quantization_config=Nvfp4Config(...)): quantizes a BF16 model while it loads.
 
     scheme, method, ignore, include, fuse, input_amax, device: as of nvfp4.quantize_checkpoint, which
     does it, one tensor after the other, and gives the same bytes.

@@ -23,7 +23,7 @@ from .fp8 import Fp8Linear, Fp8Weight
 from .scan import quantized_weights
 
 
-class Names:
+class ParameterNames:
     """Maps weights of a checkpoint to parameters of a model by transformers' conversions."""
 
     def __init__(self, model):
@@ -110,7 +110,7 @@ class Nvfp4Quantizer(HfQuantizer):
                                    "none")
         weights, in_fp8 = quantized_weights(checkpoint_files, self.form)
         self._quantizes_input = Schemes(self.config).quantizes_input
-        names = Names(model)
+        names = ParameterNames(model)
         tied = getattr(model, "all_tied_weights_keys", None) or {}
         tied = {*tied.keys(), *tied.values()}
         stacks = defaultdict(dict)
@@ -194,7 +194,7 @@ class OnLoadQuantizer(Nvfp4Quantizer):
     def __init__(self, quantization_config, **options):
         HfQuantizer.__init__(self, quantization_config, **options)
         if self.pre_quantized:
-            raise UnsupportedError("the model is quantized already, must be BF16, FP16 or FP32 for Config")
+            raise UnsupportedError("the model is quantized already, must be BF16, FP16 or FP32 for Nvfp4Config")
         self._stacks, self._folder = set(), None
 
     def _process_model_before_weight_loading(self, model, checkpoint_files=None, device_map=None,

@@ -4,7 +4,7 @@ from transformers.quantizers import auto
 
 from .._entries import Entries
 from .._quantization_config import is_loaded_by_ours
-from .config import Config, ModelOptConfig
+from .config import ModelOptConfig, Nvfp4Config
 from .quantizer import Nvfp4Quantizer, OnLoadQuantizer
 
 
@@ -18,7 +18,7 @@ def _compressed_tensors(config, **options):
 _entries = Entries(
     (auto.AUTO_QUANTIZATION_CONFIG_MAPPING, "modelopt", ModelOptConfig),
     (auto.AUTO_QUANTIZER_MAPPING, "modelopt", Nvfp4Quantizer),
-    (auto.AUTO_QUANTIZATION_CONFIG_MAPPING, "nvfp4_on_load", Config),
+    (auto.AUTO_QUANTIZATION_CONFIG_MAPPING, "nvfp4_on_load", Nvfp4Config),
     (auto.AUTO_QUANTIZER_MAPPING, "nvfp4_on_load", OnLoadQuantizer),
     (auto.AUTO_QUANTIZER_MAPPING, "compressed-tensors", _compressed_tensors))
 #: register() runs when nvfp4.transformers is imported.
