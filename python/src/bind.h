@@ -2,7 +2,8 @@
 
 #include <nanobind/nanobind.h>
 
-/// One function for each file of the module. What they bind releases the GIL while the library works.
+/// One function for each file of the module. What they bind releases the GIL while the library
+/// works.
 namespace nvfp4::python {
 
 void bind_errors(nanobind::module_& m);
