@@ -11,6 +11,7 @@ html_copy_source = False
 html_show_copyright = False
 html_show_search_summary = False  # a page opened as a file cannot read others
 autodoc_member_order = "bysource"
+autodoc_mock_imports = ["safetensors", "torch", "transformers"]
 myst_heading_anchors = 4
 suppress_warnings = ["myst.xref_missing"]  # links to sources; tests/python/test_docs_links.py checks all links
 
@@ -30,6 +31,12 @@ REFERENCE = """
 
 ```{eval-rst}
 .. automodule:: nvfp4
+   :members:
+.. automodule:: nvfp4.torch
+   :members:
+.. automodule:: nvfp4.calibrate
+   :members:
+.. automodule:: nvfp4.evaluate
    :members:
 ```
 """
