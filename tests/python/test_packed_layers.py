@@ -124,6 +124,15 @@ def test_a_weight_that_is_assigned_is_refused(folders, name):
         layer(input_of(model))
 
 
+@pytest.mark.parametrize("name", ("q_proj", "o_proj"))
+def test_bytes_of_another_device_are_refused(folders, name):
+    model = load(folders("llama")[0])
+    layer = getattr(attention_of(model), name)
+    layer.packed_for = "cuda"  # as after a move of single tensors, which packs nothing again
+    with pytest.raises(nvfp4.UnsupportedError, match=f"{name}: packed for cuda, .* moved to cpu"):
+        layer(input_of(model))
+
+
 @pytest.mark.parametrize("family", ("llama", "qwen3_moe"))
 def test_models_are_pickled_and_copied(folders, family):
     model = load(folders(family, "nvfp4")[0])

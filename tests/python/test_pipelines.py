@@ -62,6 +62,23 @@ def test_pipeline_generates_text(folders):
     assert made["generated_text"].split() == [WORDS[token] for token in expected]
 
 
+def encoder(name, **sizes):
+    config = dict(SIZES, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, feed_forward_proj="gated-gelu")
+    return getattr(transformers, f"{name}Model")(getattr(transformers, f"{name.removesuffix('Encoder')}Config")(**config))
+
+
+@pytest.mark.parametrize("name, layers", (("T5Encoder", 14), ("UMT5Encoder", 14), ("CLIPText", 12)))
+def test_text_encoders_of_diffusion_models(folders, name, layers):
+    quantized, plain = folders(lambda folder: encoder(name).bfloat16().save_pretrained(folder))
+    tokens = torch.arange(3, 15)[None]
+    load = lambda folder: getattr(transformers, f"{name}Model").from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        states, expected = (load(folder)(tokens).last_hidden_state for folder in (quantized, plain))
+    assert count(load(quantized)) == layers
+    # The folder of plain weights has them rounded to BF16.
+    assert float((states - expected).abs().max()) <= 2**-6 * float(expected.abs().max())
+
+
 def test_sentence_transformer_embeds_texts(folders):
     sentence_transformers = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
 

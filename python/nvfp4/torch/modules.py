@@ -11,12 +11,12 @@ from .._errors import FormatError, InvalidValueError, UnsupportedError
 from .._forms import FORMS
 from .._quantize import global_scales, quantize
 from . import experts as expert_operators
-from .operators import InputMode, pack_bytes
+from .operators import InputMode, pack_bytes, packed_weights
 
 
 def _unpacked(data, groups, rows, cols):
     """Returns (codes [G, N, K/2], scales [G, N, K/16]) on the device of `data`."""
-    packed = _gemm.PackedWeights(data, rows, cols, groups)
+    packed = packed_weights(data, rows, cols, groups)
     parts = [_gemm.unpack_weights(packed, g) for g in range(groups)]
     return (torch.stack([q.codes for q in parts]),
             torch.stack([q.scales for q in parts]).view(torch.float8_e4m3fn))
@@ -217,6 +217,14 @@ class Nvfp4Linear(_Packs, nn.Linear):
         return {self.form.codes: codes[0, mine], self.form.scales: scales[0, mine]}
 
     @property
+    def packed_weight(self):
+        """The packed bytes. Raises UnsupportedError if they are in the order of another kind of device."""
+        if self.weight.device.type not in (self.packed_for, "meta"):
+            raise UnsupportedError(f"{self.checkpoint_name}: packed for {self.packed_for}, and its tensors alone were moved "
+                                   f"to {self.weight.device}; move the module, as enable_model_cpu_offload does")
+        return self.weight
+
+    @property
     def global_scale(self):
         """The global scale as stored."""
         return self._buffers[self.form.global_scale]
@@ -239,7 +247,7 @@ class Nvfp4Linear(_Packs, nn.Linear):
         if self.fused is not None:
             return self.fused(self, x)
         scale = self.input_multiplier if self.input_mode == InputMode.STATIC else None
-        return torch.ops.nvfp4.linear(x, self.weight, self.out_features, self.bias, scale, self.input_mode)
+        return torch.ops.nvfp4.linear(x, self.packed_weight, self.out_features, self.bias, scale, self.input_mode)
 
     def extra_repr(self):
         return (f"in_features={self.in_features}, out_features={self.out_features}, "
@@ -263,7 +271,9 @@ def _pack_linears(parts):
         part._drop(form.scales)
         part._moving = False
     owner = parts[0]
-    owner.register_buffer("weight", data, persistent=False)
+    # Models cast x to the dtype of a weight, but for int8 (T5).
+    owner.register_buffer("weight", data.view(torch.int8), persistent=False)
+    owner.packed_for = data.device.type
     if owner.input_mode == InputMode.STATIC:  # the largest input scale, as in nvfp4::Linear
         scale = torch.stack([p._multiplier(form.input_scale) for p in parts]).amax(0)
         owner.register_buffer("input_multiplier", scale, persistent=False)
@@ -321,7 +331,7 @@ class FusedLinears:
             if not torch.compiler.is_compiling() and part.weight is not owner.weight:
                 raise UnsupportedError(f"{part.checkpoint_name}.weight was assigned, must be loaded by load_state_dict")
             scale = owner.input_multiplier if owner.input_mode == InputMode.STATIC else None
-            held = x, state, torch.ops.nvfp4.linear(x, owner.weight, self.rows, self._bias(), scale, owner.input_mode)
+            held = x, state, torch.ops.nvfp4.linear(x, owner.packed_weight, self.rows, self._bias(), scale, owner.input_mode)
             self._held = held if self._runs and state is not None else None
         begin, end = part.columns
         if end == self.rows:

@@ -142,12 +142,17 @@ def as_array(x):
     return None if x is None else _arrays.framework(x).view(x)[0]
 
 
+def packed_weights(data, rows, cols, groups):
+    """Returns PackedWeights of bytes, which modules hold as int8."""
+    return _gemm.PackedWeights(data.view(torch.uint8) if data.dtype == torch.int8 else data, rows, cols, groups)
+
+
 class _Weights:
     """Packed weights in a tensor, and the plans that were made for them."""
 
     def __init__(self, tensor, rows, cols, groups):
         self.sizes, self.pointer = (rows, cols, groups), tensor.data_ptr()
-        self.packed = _gemm.PackedWeights(tensor.detach(), rows, cols, groups)
+        self.packed = packed_weights(tensor.detach(), rows, cols, groups)
         self._plans = {}
 
     def plan(self, count, x, form, quantized, top_k):
@@ -220,7 +225,7 @@ def input_gradient(gradient: Tensor, weights: Tensor, rows: int, cols: int, grou
                    row_ends: Optional[Tensor] = None, expert_ids: Optional[Tensor] = None) -> Tensor:
     """Returns dx [M, cols] = dy [M, rows] · W with dequantized weights. W is the only matrix, or that of the group or
     expert of each row."""
-    packed = _gemm.PackedWeights(weights, rows, cols, groups)
+    packed = packed_weights(weights, rows, cols, groups)
 
     def times(dy, group):
         return dy @ dequantize(_gemm.unpack_weights(packed, group), dy.dtype)
