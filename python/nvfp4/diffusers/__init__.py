@@ -15,8 +15,8 @@ OLDEST, NEWEST = (0, 42), (0, 42)
 _versions.require_oldest("diffusers", _diffusers.__version__, OLDEST)
 _versions.warn_if_untested("diffusers", _diffusers.__version__, NEWEST)
 with _versions.interface("diffusers", _diffusers.__version__):
-    from .quantizer import Nvfp4Config, Nvfp4Quantizer, register, unregister
+    from .quantizer import Nvfp4Quantizer, register, unregister
 
     register()
 
-__all__ = ["Nvfp4Config", "Nvfp4Quantizer", "register", "unregister"]
+__all__ = ["Nvfp4Quantizer", "register", "unregister"]

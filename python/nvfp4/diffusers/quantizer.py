@@ -18,7 +18,7 @@ from ..transformers.scan import quantized_weights
 _Method = enum.Enum("_Method", {method: method for method in FORMS}, type=str)
 
 
-class Nvfp4Config(QuantizationConfigMixin):
+class CheckpointConfig(QuantizationConfigMixin):
     """The quantization_config of a checkpoint with NVFP4 weights, unchanged."""
 
     def __init__(self, **config):
@@ -79,7 +79,7 @@ class _ConfigOf:
 
     def from_dict(self, config, **options):
         if is_loaded_by_ours(config):
-            return Nvfp4Config.from_dict(config, **options)
+            return CheckpointConfig.from_dict(config, **options)
         before = _entries.before(auto.AUTO_QUANTIZATION_CONFIG_MAPPING, self.method)
         if before is None:
             raise UnsupportedError(f"quant_method '{self.method}' without NVFP4 weights, which diffusers does not read")
@@ -88,7 +88,7 @@ class _ConfigOf:
 
 def _quantizer(config, **options):
     """Returns our quantizer for our configurations, else the one that was registered."""
-    if isinstance(config, Nvfp4Config):
+    if isinstance(config, CheckpointConfig):
         return Nvfp4Quantizer(config, **options)
     return _entries.before(auto.AUTO_QUANTIZER_MAPPING, config.quant_method)(config, **options)
 
