@@ -31,7 +31,7 @@ from torch import nn
 import nvfp4
 from nvfp4 import transformers as backend
 from nvfp4._forms import FORMS
-from nvfp4.torch.modules import _Packs, fuse
+from nvfp4.torch.modules import fuse, pack
 
 transformers.utils.logging.set_verbosity_error()
 CACHE, PROMPT = 512, 8
@@ -90,10 +90,7 @@ def quantized(model, scheme):
             setattr(model.get_submodule(parent), last, new)
             fill(new)
     fuse(model)
-    for module in model.modules():
-        if isinstance(module, _Packs) and not module.is_packed:
-            module.pack()
-    return model
+    return pack(model)
 
 
 def build(config, kind):

@@ -58,7 +58,7 @@ def quantized(module):
 @pytest.fixture(scope="module")
 def transformers():
     found = pytest.importorskip("transformers", reason="transformers is not installed")
-    pytest.importorskip("nvfp4.transformers")
+    pytest.importorskip("nvfp4.transformers").register()
     return found
 
 
@@ -96,6 +96,21 @@ def test_conv1d_is_quantized_transposed(transformers):
         state = model.get_submodule(name).state_dict()
         assert torch.equal(state["weight"], q.codes) and equal(state["weight_scale"], q.scales)
     assert 0 < float((after - before).norm() / before.norm()) < 0.2
+
+
+def test_bytes_of_image_models_too(tmp_path):
+    diffusers = pytest.importorskip("diffusers", reason="diffusers is not installed")
+    import nvfp4.diffusers  # noqa: F401 (reads the checkpoint)
+    from test_diffusers import MODELS
+    for name in ("SD3Transformer2DModel", "FluxTransformer2DModel"):
+        torch.manual_seed(1)
+        kind = getattr(diffusers, name)
+        model = kind(**MODELS[name][0]).bfloat16()
+        model.save_pretrained(tmp_path / name)
+        nvfp4.quantize_checkpoint(tmp_path / name, tmp_path / f"{name}-quantized")
+        quantize_(model)
+        expected = kind.from_pretrained(tmp_path / f"{name}-quantized", torch_dtype=torch.bfloat16)
+        assert quantized(model) and different(model.state_dict(), expected.state_dict()) == []
 
 
 # --- any module -----------------------------------------------------------------------------------

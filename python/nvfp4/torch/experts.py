@@ -15,7 +15,7 @@ class Stack:
 
     weights: Tensor  #: bytes of the packed weights
     rows: int
-    scale: Optional[Tensor] = None  #: input scale, a MULTIPLIER: [1] for gate_up, [E] for down
+    input_scale: Optional[Tensor] = None  #: a MULTIPLIER: [1] for gate_up, [E] for down
 
 
 #: Largest number of rows on a GPU that each read the weights of their expert. More rows are sorted by expert.
@@ -39,9 +39,9 @@ def _of(scales, ids):
 def by_row(x, ids, gate_up, down, experts, mode, gate):
     """Computes forward() with the weights of each row's expert. For few rows."""
     ids = ids.to(torch.int32)
-    y = torch.ops.nvfp4.routed_linear(x, gate_up.weights, gate_up.rows, experts, ids, gate_up.scale, mode)
+    y = torch.ops.nvfp4.routed_linear(x, gate_up.weights, gate_up.rows, experts, ids, gate_up.input_scale, mode)
     y = torch.ops.nvfp4.routed_linear(gate(y), down.weights, down.rows, experts, ids,
-                                      _of(down.scale, ids.reshape(-1)), mode)
+                                      _of(down.input_scale, ids.reshape(-1)), mode)
     return y.view(*ids.shape, -1)
 
 
@@ -55,8 +55,8 @@ def by_expert(x, ids, gate_up, down, experts, mode, gate):
     flat = flat[order]
     ends = torch.searchsorted(flat, torch.arange(experts, device=flat.device, dtype=flat.dtype),
                               right=True).to(torch.int32)
-    y = torch.ops.nvfp4.grouped_linear(x[order // top_k], gate_up.weights, gate_up.rows, ends, gate_up.scale, mode)
+    y = torch.ops.nvfp4.grouped_linear(x[order // top_k], gate_up.weights, gate_up.rows, ends, gate_up.input_scale, mode)
     y = torch.ops.nvfp4.grouped_linear(gate(y), down.weights, down.rows, ends,
-                                       _of(down.scale, flat.clamp(max=experts - 1)), mode)
+                                       _of(down.input_scale, flat.clamp(max=experts - 1)), mode)
     back = torch.empty_like(order).scatter_(0, order, torch.arange(order.numel(), device=order.device))
     return y[back].view(*ids.shape, down.rows)

@@ -102,9 +102,14 @@ class Nvfp4Quantizer(HfQuantizer):
     def is_serializable(self):
         return True
 
-    def _process_model_before_weight_loading(self, model, checkpoint_files=None, device_map=None,
-                                             **others):
-        check_devices(device_map, next(model.parameters()).dtype)
+    def validate_environment(self, device_map=None, **others):
+        self._device_map = device_map
+
+    def update_dtype(self, dtype):
+        check_devices(self._device_map, dtype)
+        return dtype
+
+    def _process_model_before_weight_loading(self, model, checkpoint_files=None, **others):
         if not checkpoint_files:
             raise UnsupportedError("NVFP4 weights are read from the files of a checkpoint, and there are "
                                    "none")
@@ -197,9 +202,7 @@ class OnLoadQuantizer(Nvfp4Quantizer):
             raise UnsupportedError("the model is quantized already, must be BF16, FP16 or FP32 for Nvfp4Config")
         self._stacks, self._folder = set(), None
 
-    def _process_model_before_weight_loading(self, model, checkpoint_files=None, device_map=None,
-                                             **others):
-        check_devices(device_map, next(model.parameters()).dtype)
+    def _process_model_before_weight_loading(self, model, checkpoint_files=None, **others):
         files = [Path(file) for file in checkpoint_files or ()]
         if not files or any(f.suffix != ".safetensors" or not f.name.startswith("model") for f in files):
             raise UnsupportedError(f"{files[0] if files else 'no file'}: must be model.safetensors, or shards "
@@ -215,7 +218,7 @@ class OnLoadQuantizer(Nvfp4Quantizer):
         model.quantization_method = "modelopt"
         # transformers reads the files of this list next.
         checkpoint_files[:] = sorted(map(str, Path(to).glob("*.safetensors")))
-        super()._process_model_before_weight_loading(model, checkpoint_files, device_map)
+        super()._process_model_before_weight_loading(model, checkpoint_files)
 
     def _process_model_after_weight_loading(self, model, **others):
         model = super()._process_model_after_weight_loading(model, **others)
