@@ -31,7 +31,7 @@ from torch import nn
 import nvfp4
 from nvfp4 import transformers as backend
 from nvfp4._forms import FORMS
-from nvfp4.torch.modules import fuse, pack
+from nvfp4.torch.modules import _Packs, fuse, pack
 
 transformers.utils.logging.set_verbosity_error()
 CACHE, PROMPT = 512, 8
