@@ -200,6 +200,13 @@ def test_configurations_that_fit_no_model(llama, tmp_path, config, verdict):
         assert answer["verdict"] == verdict and answer["text"], answer
 
 
+def test_a_missing_package_is_named(llama, monkeypatch):
+    monkeypatch.setattr("transformers.utils.quantization_config.is_compressed_tensors_available", lambda: False)
+    for loader in ("transformers", "transformers+nvfp4"):
+        answer = ask.ask(str(llama), loader)
+        assert answer["verdict"] == "unknown" and "pip install compressed-tensors" in answer["text"], answer
+
+
 def test_code_of_the_folder_is_not_run(llama, tmp_path):
     folder = edited(llama, tmp_path, model_type="foo", auto_map={"AutoConfig": "code.Config"})
     (folder / "code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")

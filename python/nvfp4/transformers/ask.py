@@ -130,6 +130,8 @@ def _ask(folder, version):
         verdict, text, fates = _judge(model, info, tensors, origins)
     except Exception as error:  # noqa: BLE001
         reason = _one_line(error) + report.cause()
+        if isinstance(error, ImportError):
+            return unknown(f"a package is missing: {reason}", version)
         missing = isinstance(error, (NotImplementedError, MemoryError)) and not isinstance(error, UnsupportedError)
         if missing or re.search("meta (tensor|device)", f"{report.text} {error}"):
             return unknown(f"it cannot be asked without weights: {reason}", version)
@@ -161,7 +163,7 @@ def ask(folder, loader):
     (registry.register if loader == "transformers+nvfp4" else registry.unregister)()
     version = f"transformers {transformers.__version__}"
     if loader == "transformers+nvfp4":
-        version += f", nvfp4 {_core.version()}"
+        version += f" with `import nvfp4.transformers` {_core.version()}"
     try:
         return _ask(folder, version)
     except Exception as error:  # noqa: BLE001
