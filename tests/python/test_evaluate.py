@@ -74,7 +74,7 @@ def test_a_window_is_compared_in_pieces(words):
 
 
 def test_figures(at):
-    report = evaluate(at / "quantized", at / "text", at / "model", count=None, context=CONTEXT, batch=5,
+    report = evaluate(at / "quantized", at / "text", at / "model", windows=None, context=CONTEXT, batch=5,
                       device="cpu")
     tokens = windows(at / "text", transformers.AutoTokenizer.from_pretrained(at / "model"), None, CONTEXT)
     p, q = (torch.log_softmax(transformers.AutoModelForCausalLM.from_pretrained(
@@ -116,10 +116,10 @@ def test_a_dtype_that_does_not_exist_is_named(at):
 
 def test_only_nvfp4_models_need_the_plugin(at, monkeypatch):
     monkeypatch.setitem(sys.modules, "nvfp4.transformers", None)  # an import of it fails
-    report = evaluate(at / "model", at / "text", count=2, context=CONTEXT, device="cpu")
+    report = evaluate(at / "model", at / "text", windows=2, context=CONTEXT, device="cpu")
     assert report["dtype"] == "float32"
     with pytest.raises(ImportError):
-        evaluate(at / "quantized", at / "text", count=2, context=CONTEXT, device="cpu")
+        evaluate(at / "quantized", at / "text", windows=2, context=CONTEXT, device="cpu")
 
 
 def test_help_needs_no_plugin():
@@ -206,7 +206,7 @@ def test_names_in_the_page_are_no_markup():
     (["absent", "--text", "text"], "absent: no config.json"),
     (["model", "--text", "absent"], "absent: No such file or directory"),
     (["model", "--text", "text", "--context", "4000"], "must be 8001 or more, for two windows of 4000"),
-    (["model", "--text", "text", "--windows", "0"], "count = 0, must be 1 or more"),
+    (["model", "--text", "text", "--windows", "0"], "windows = 0, must be 1 or more"),
 ])
 def test_mistakes_are_named(at, capsys, given, message):
     given = [str(at / g) if g in ("model", "text", "absent") else g for g in given]

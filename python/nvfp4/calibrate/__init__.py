@@ -19,7 +19,7 @@ import nvfp4
 from .. import _core
 from .._checkpoint import require_apart
 from .._errors import FormatError, InvalidValueError
-from ..evaluate.devices import usable_device
+from ..evaluate.devices import default_device, usable_device
 from ..evaluate.text import documents_of, loaded_tokenizer, windows_of
 from .blocks import Blocks
 from .collect import Collector, Watch, gram_bytes, watched_attention
@@ -253,7 +253,7 @@ def _sweeps_of(method):
 
 
 def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False, windows=256, context=512, batch=8,
-              dtype="float32", device="cpu", dry_run=False, resume=False, quantize=None, method="gptq",
+              dtype="float32", device=None, dry_run=False, resume=False, quantize=None, method="gptq",
               format="modelopt", rank=None, ranks=1, gram_memory=None, sensitivity=None, progress=lambda line: None):
     """Runs `model`, one decoder layer after the other and with one matrix of it in memory, on `windows` windows of the
     text and writes what it saw to `out`.
@@ -262,6 +262,7 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
                whose `column` has the documents
     keep_gram  keep the Gram matrices XᵀX too, K · (K + 1) / 2 numbers for each input
     dtype      of the arithmetic
+    device     "cpu", "cuda", "cuda:1" …; None: CUDA where there is a GPU
     dry_run    only say what would be done
     resume     go on with an interrupted run of the same arguments
     quantize   a folder to write: each layer is quantized as soon as it has run, by `method`, gptq, gptq:N
@@ -281,7 +282,7 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
     for path in (model, out, quantize):
         if path is not None:
             _core.require_no_address(path)
-    sweeps = _sweeps_of(method)
+    device, sweeps = device or default_device(), _sweeps_of(method)
     if dry_run:
         Estimate(model, windows, context, batch, dtype, device).lines(progress, keep_gram, quantize, sweeps,
                                                                       gram_memory, out, sensitivity)

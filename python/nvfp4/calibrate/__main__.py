@@ -84,10 +84,9 @@ def main(given=None):
             merge(options.merge, options.out)
         else:
             room = None if options.gram_memory is None else int(options.gram_memory * 2**30)
-            device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
             calibrate(options.model, options.text, options.out, dataset=options.dataset, column=options.column,
                       keep_gram=options.keep_gram, windows=options.windows, context=options.context,
-                      batch=options.batch, dtype=options.dtype, device=device, dry_run=options.dry_run,
+                      batch=options.batch, dtype=options.dtype, device=options.device, dry_run=options.dry_run,
                       resume=options.resume, quantize=options.quantize, method=options.method,
                       gram_memory=room, format=options.format, rank=options.rank, ranks=options.ranks,
                       sensitivity=options.sensitivity, progress=progress)

@@ -18,9 +18,10 @@ import transformers
 from .._errors import InvalidValueError, IoError, taken_from_transformers
 from .._forms import FORMS
 from .comparison import compare_logits, log_probabilities, loss_of
-from .devices import usable_device
+from .devices import default_device, usable_device
 from .resampling import Bootstrap
-from .text import tokenizer_of, windows
+from .text import tokenizer_of
+from .text import windows as windows_of_text
 
 __all__ = ["evaluate"]
 DTYPES = ("float32", "bfloat16", "float16")
@@ -89,7 +90,7 @@ def _figure(pair):
     return dict(zip(("value", "error"), pair))
 
 
-def evaluate(model, text, against=None, *, count=192, context=512, batch=None, device=None,
+def evaluate(model, text, against=None, *, windows=192, context=512, batch=None, device=None,
              dtype=None, progress=None):
     """Measures a checkpoint on a text.
 
@@ -97,7 +98,7 @@ def evaluate(model, text, against=None, *, count=192, context=512, batch=None, d
     text     a file of UTF-8; documents in it may be separated by a line that holds U+001E alone. For a
              model without a tokenizer each byte is a token.
     against  the folder of the model that it was quantized from
-    count    windows of `context` tokens, drawn with a fixed seed; None: all
+    windows  number of windows of `context` tokens, drawn with a fixed seed; None: all
     batch    windows at a time; default 2, whose logits stay in the caches of a CPU, on a GPU 8
     device   'cpu', 'cuda', ...; default CUDA where there is one
     dtype    of what is not quantized, in both models: 'float32', 'bfloat16' or 'float16'; default FP32 on a CPU,
@@ -107,10 +108,10 @@ def evaluate(model, text, against=None, *, count=192, context=512, batch=None, d
     Returns a dict: figures with their standard errors, of a paired bootstrap over windows. Divergence is
     in nats per token.
     """
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = device or default_device()
     usable_device(device)
     dtype = dtype or ("bfloat16" if device.startswith("cuda") else "float32")
-    for name, value in (("count", count), ("context", context), ("batch", batch)):
+    for name, value in (("windows", windows), ("context", context), ("batch", batch)):
         if value is not None and value < 1:
             raise InvalidValueError(f"{name} = {value}, must be 1 or more")
     if dtype not in DTYPES:
@@ -121,7 +122,7 @@ def evaluate(model, text, against=None, *, count=192, context=512, batch=None, d
     if len(set(vocabularies)) > 1:
         raise InvalidValueError(f"{model} has {vocabularies[0]} words and {against} {vocabularies[1]}, must "
                                 "be as many")
-    tokens = windows(text, tokenizer_of(against or model, vocabularies[0]), count, context)
+    tokens = windows_of_text(text, tokenizer_of(against or model, vocabularies[0]), windows, context)
     columns, losses = [], []
     for part in tokens.split(batch or (8 if device.startswith("cuda") else 2)):
         target = part[:, 1:, None].to(subjects[0].model.device)

@@ -49,7 +49,7 @@ def main(given=None):
         require_apart({"MODEL": options.model, "--against": options.against, "--text": options.text},
                       {"--json": None if options.json == "-" else options.json, "--html": options.html})
         report = evaluate(
-            options.model, options.text, options.against, count=options.windows, context=options.context,
+            options.model, options.text, options.against, windows=options.windows, context=options.context,
             batch=options.batch, device=options.device, dtype=options.dtype, progress=progress)
         if options.json == "-":
             print(json.dumps(report, indent=1))

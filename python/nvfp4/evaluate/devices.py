@@ -5,6 +5,11 @@ import torch
 from .._errors import DeviceError
 
 
+def default_device():
+    """Returns "cuda" where there is a GPU, otherwise "cpu"."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def usable_device(name):
     """Returns PyTorch's device of that name. Raises UnsupportedError if nothing can be allocated on it."""
     try:
