@@ -130,6 +130,33 @@ def test_a_filter_chooses_instead_of_the_rules():
     assert quantized(module) == {"lm_head", "k_proj"}
 
 
+@pytest.mark.parametrize("given", ({}, {"src_key_padding_mask": torch.tensor([[False] * 3 + [True] * 2] * 2)}))
+def test_encoders_leave_their_fast_path(given):
+    torch.manual_seed(1)
+    module = nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), 2).eval()
+    quantize_(module, scheme="nvfp4a16", filter=lambda layer, name: "linear" in name)
+    x, plain = torch.randn(2, 5, 64), copy.deepcopy(module)
+    for layer in plain.layers:
+        for name in ("linear1", "linear2"):
+            part = getattr(layer, name)
+            replaced = nn.Linear(part.in_features, part.out_features)
+            state = part.state_dict()
+            q = nvfp4.QuantizedTensor(state["weight"], state["weight_scale"], state["weight_scale_2"].reshape(1),
+                                      (part.out_features, part.in_features))
+            replaced.load_state_dict({"weight": q.dequantize(), "bias": part.bias})
+            setattr(layer, name, replaced)
+    with torch.no_grad():
+        torch.testing.assert_close(module(x, **given)[:, :3], plain(x, **given)[:, :3], rtol=1e-4, atol=1e-4)
+
+
+def test_layers_with_a_forward_of_their_own_stay():
+    module = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
+    module[0].forward = lambda x: x
+    with pytest.warns(UserWarning, match="1 weights stay, such as 0.weight"):
+        quantize_(module)
+    assert quantized(module) == {"1"}
+
+
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16))
 @pytest.mark.parametrize("method", ("mse", "max"))
 def test_a_layer_multiplies_its_quantized_weight(dtype, method):

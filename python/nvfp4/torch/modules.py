@@ -30,7 +30,7 @@ def _checked(name, scale):
 
 def is_linear(module):
     """Reports whether a module computes x · Wᵀ + b as nn.Linear or as Conv1D of transformers does."""
-    known = isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
+    known = isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward and "forward" not in vars(module)
     return (known and not isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)) or is_transposed(module)
 
 
@@ -162,7 +162,7 @@ class Nvfp4Linear(_Packs, nn.Linear):
         self._is_hf_initialized = True
 
     @classmethod
-    def from_linear(cls, linear, *, scheme="nvfp4", method="mse"):
+    def from_linear(cls, linear: nn.Module, *, scheme: str = "nvfp4", method: str = "mse") -> "Nvfp4Linear":
         """Returns the layer with the quantized weight of an nn.Linear, or of a Conv1D of transformers, and its bias.
 
         scheme, method  as of nvfp4.quantize_checkpoint; the input scale of W4A4 is 1, as without statistics

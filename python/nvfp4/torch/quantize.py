@@ -6,9 +6,12 @@ import tempfile
 import warnings
 from collections import defaultdict
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
+from typing import Callable, Optional, Union
 
 import torch
+from torch import nn
 
 from .. import _core
 from .._checkpoint import quantize_checkpoint
@@ -22,7 +25,9 @@ _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", t
 _STACKS = "gate_up_proj", "down_proj"
 
 
-def quantize_(module, *, scheme="nvfp4", method="mse", recipe=None, filter=None):
+def quantize_(module: nn.Module, *, scheme: str = "nvfp4", method: str = "mse",
+              recipe: Optional[Union[str, PathLike]] = None,
+              filter: Optional[Callable[[nn.Module, str], bool]] = None) -> None:
     """Quantizes the linear layers of a module in place, on its device: nn.Linear, stacked experts of transformers, and
     GPT-2's Conv1D.
 
@@ -56,9 +61,21 @@ def quantize_(module, *, scheme="nvfp4", method="mse", recipe=None, filter=None)
         parent, _, last = name.rpartition(".")
         setattr(module.get_submodule(parent), last, Nvfp4Linear.unpacked_from(
             layer, plan.quantize_input, method, scales[key], name))
+    _leave_fast_paths(module)
     if hasattr(module, "config"):
         fuse(module)
     pack(module)
+
+
+def _leave_fast_paths(module):
+    """Makes PyTorch's encoder layers call their linear layers, whose weights their fast path would read."""
+    for layer in module.modules():
+        if not any(isinstance(part, Nvfp4Linear) for part in layer.modules()):
+            continue
+        if isinstance(layer, nn.TransformerEncoderLayer):
+            layer.activation_relu_or_gelu = 0
+        elif isinstance(layer, nn.TransformerEncoder):
+            layer.use_nested_tensor = False
 
 
 @dataclass
@@ -117,7 +134,7 @@ def _dry_run(stored, config, **options):
 def _plan(module, layers, scheme, recipe, chosen):
     """Returns the _Plan of `nvfp4 quantize`. `chosen`: names of the layers that a filter chose, or None."""
     conv1d = {f"{name}.weight" for name, layer in layers.items() if is_transposed(layer)}
-    tables = {id(p) for layer in module.modules() if isinstance(layer, torch.nn.Embedding) for p in layer.parameters()}
+    tables = {id(p) for layer in module.modules() if isinstance(layer, nn.Embedding) for p in layer.parameters()}
     stored = _in_checkpoint(module, {
         name: torch.empty(p.shape[::-1] if name in conv1d else p.shape, dtype=p.dtype, device="meta")
         for name, p in module.named_parameters() if p.dtype in _DTYPES and id(p) not in tables})
