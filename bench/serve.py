@@ -6,7 +6,7 @@ Qwen3-30B-A3B with half its layers. Decoding is batch 1 with a static cache, tor
 (fullgraph) and a CUDA graph on both sides; prefill is eager.
 
   serve.py                                   everything, about 10 minutes on an H100
-  serve.py --models dense --kinds bf16 nvfp4a16 --json FILE
+  serve.py --models dense --kinds bf16 w4a16 --json FILE
   serve.py --cpu --models small              on the CPU: a Llama of 1 B, decoding alone, eager
   serve.py --cpu --models small --llama-bench PROGRAM       and llama.cpp's with the same weights, in GGUF
 
@@ -61,7 +61,7 @@ def small():
 
 
 MODELS = {"dense": dense, "moe": moe, "small": small}
-KINDS = ("bf16", "nvfp4a16", "nvfp4")
+KINDS = ("bf16", "w4a16", "w4a4")
 
 
 def fill(module):
@@ -79,7 +79,7 @@ def fill(module):
 
 def quantized(model, scheme):
     """Puts random packed weights in the place of all linear layers but lm_head and routers."""
-    form, w4a4 = FORMS["modelopt"], scheme == "nvfp4"
+    form, w4a4 = FORMS["modelopt"], scheme == "w4a4"
     for name, module in list(model.named_modules()):
         if hasattr(module, "gate_up_proj") and isinstance(module.gate_up_proj, nn.Parameter):
             fill(backend.Nvfp4Experts.take_over(module, form, name, w4a4, w4a4, device=DEVICE))

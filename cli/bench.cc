@@ -141,7 +141,7 @@ void run(const BenchArguments& arguments) {
     copy.insert(copy.end(), {"", fmt::format("{:.1f}", copies[i] / 1e9), ""});
   }
   table.add(first);
-  table.add(second);
+  table.title(second);
   table.add(copy);
   for (const Line& line : lines) {
     std::vector<std::string> cells{line.name};

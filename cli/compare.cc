@@ -40,25 +40,19 @@ std::string short_name(const std::string& name) {
 
 std::string worst_table(const CompareReport& report, std::size_t shown, bool one_form,
                         const Style& style) {
-  const auto make = [&](std::size_t name_width) {
-    Table table("lrrrl");
-    table.add({style.dim(shown < report.tensors.size()
+  Table table("srrrl");
+  table.title({style.dim(shown < report.tensors.size()
                              ? fmt::format("worst {} of {}", shown, report.tensors.size())
                              : "worst first"),
                style.dim("rel. error"), style.dim("SQNR dB"), style.dim("max |err|"),
                one_form ? "" : style.dim("form")});
-    for (std::size_t i = 0; i < shown; ++i) {
-      const TensorDifference& t = report.tensors[i];
-      table.add({shorten(short_name(t.name), name_width),
-                 number(100 * t.relative_error, "{:.3f} %"), number(t.sqnr_db, "{:.2f}"),
-                 number(t.max_error, "{:.3g}"), one_form ? "" : form(t)});
-    }
-    return table;
-  };
-  constexpr std::size_t kNarrow = 20;
-  const auto width = static_cast<std::size_t>(columns(stdout));
-  const std::size_t rest = make(kNarrow).width() - kNarrow;
-  return make(std::max(kNarrow, width - std::min(width, rest))).text();
+  for (std::size_t i = 0; i < shown; ++i) {
+    const TensorDifference& t = report.tensors[i];
+    table.add({short_name(t.name), number(100 * t.relative_error, "{:.3f} %"),
+               number(t.sqnr_db, "{:.2f}"), number(t.max_error, "{:.3g}"),
+               one_form ? "" : form(t)});
+  }
+  return table.text();
 }
 
 std::string text(const CompareReport& report, const CompareArguments& arguments) {

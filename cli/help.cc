@@ -2,22 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "terminal.h"
 
 namespace nvfp4::cli {
 namespace {
 
-constexpr std::size_t kWidth = 80, kIndent = 26;
+std::size_t width() { return std::min<std::size_t>(80, columns(stdout)); }
 
 /// Returns an entry "  --name VALUE            text". Further lines of the text are below its
 /// first.
 std::string entry(const std::string& name, const std::string& text) {
+  const std::size_t indent = width() < 60 ? 6 : 26;
   std::string out = "  " + name;
   bool first = true;
-  for (const std::string& line : wrap_words(text, kWidth - kIndent)) {
-    const bool fits = first && out.size() + 2 <= kIndent;
+  for (const std::string& line : wrap_words(text, width() - indent)) {
+    const bool fits = first && out.size() + 2 <= indent;
     if (first && !fits) out += '\n';
-    out += std::string(fits ? kIndent - out.size() : kIndent, ' ') + line + '\n';
+    out += std::string(fits ? indent - out.size() : indent, ' ') + line + '\n';
     first = false;
   }
   return out;
@@ -25,7 +28,7 @@ std::string entry(const std::string& name, const std::string& text) {
 
 std::string paragraph(const std::string& text) {
   std::string out;
-  for (const std::string& line : wrap_words(text, kWidth)) out += line + '\n';
+  for (const std::string& line : wrap_words(text, width())) out += line + '\n';
   return out;
 }
 

@@ -76,19 +76,13 @@ std::string group_table(const InspectReport& report, const Style& style) {
     groups[it->second].count += 1;
     groups[it->second].bytes += t.bytes;
   }
-  const auto make = [&](std::size_t name_width) {
-    Table table("lrllr");
-    table.add({style.dim("tensors"), style.dim("count"), style.dim("form"), style.dim("shape"),
+  Table table("srllr");
+  table.title({style.dim("tensors"), style.dim("count"), style.dim("form"), style.dim("shape"),
                style.dim("size")});
-    for (const TensorGroup& g : groups)
-      table.add({shorten(clean(g.name), name_width), fmt::format("{}", g.count),
-                 g.form == "NVFP4" ? style.green(g.form) : g.form, g.shape, human_bytes(g.bytes)});
-    return table;
-  };
-  constexpr std::size_t kNarrow = 20;
-  const auto width = static_cast<std::size_t>(columns(stdout));
-  const std::size_t rest = make(kNarrow).width() - kNarrow;
-  return make(std::max(kNarrow, width - std::min(width, rest))).text();
+  for (const TensorGroup& g : groups)
+    table.add({clean(g.name), fmt::format("{}", g.count),
+               g.form == "NVFP4" ? style.green(g.form) : g.form, g.shape, human_bytes(g.bytes)});
+  return table.text();
 }
 
 std::string bar(double share, double largest, std::size_t width) {
@@ -109,16 +103,18 @@ std::string histogram(const std::array<std::uint64_t, 16>& codes, const Style& s
   }
   if (total == 0) return {};
   Table table("rrlrl");
-  table.add({style.dim("code"), style.dim("-"), "", style.dim("+"), ""});
+  table.title({style.dim("code"), style.dim("-"), "", style.dim("+"), ""});
+  const auto width =
+      static_cast<std::size_t>(std::clamp((columns(stdout) - 28) / 2, 4, 20));  // of a bar
   for (std::size_t m = 0; m < 8; ++m) {
     const auto cell = [&](std::size_t code) {
       return fmt::format("{:.2f} %", 100 * static_cast<double>(codes[code]) / total);
     };
-    std::string negative = bar(static_cast<double>(codes[m + 8]), largest, 20);
-    negative.append(20 - std::min<std::size_t>(20, display_width(negative)), ' ');
+    std::string negative = bar(static_cast<double>(codes[m + 8]), largest, width);
+    negative.append(width - std::min(width, display_width(negative)), ' ');
     table.add({number(E2M1{static_cast<std::uint8_t>(m)}.to_float(), "{}"), cell(m + 8),
                style.cyan(negative), cell(m),
-               style.cyan(bar(static_cast<double>(codes[m]), largest, 20))});
+               style.cyan(bar(static_cast<double>(codes[m]), largest, width))});
   }
   return table.text();
 }
@@ -127,7 +123,7 @@ std::string histogram(const std::array<std::uint64_t, 16>& codes, const Style& s
 std::string block_table(const std::vector<InspectedBlock>& blocks, const Style& style) {
   if (blocks.empty()) return {};
   Table table("lrl");
-  table.add(
+  table.title(
       {style.dim(fmt::format("row {}", blocks[0].row)), style.dim("scale"), style.dim("elements")});
   for (const InspectedBlock& b : blocks) {
     std::string lines[2];
@@ -156,9 +152,9 @@ std::string json_text(const InspectReport& report, const std::vector<InspectedBl
 std::string scheme_text(const InspectReport& r) {
   if (r.scheme.empty())
     return r.format == "safetensors" || r.format == "gguf" ? "not quantized" : r.format;
-  if (!r.scheme.starts_with("nvfp4")) return r.format;
+  if (!r.scheme.starts_with("w4")) return r.format;
   return fmt::format("{}, {} ({})", r.format, r.scheme,
-                     r.scheme == "nvfp4" ? "4-bit weights and activations" : "4-bit weights");
+                     r.scheme == "w4a4" ? "4-bit weights and activations" : "4-bit weights");
 }
 
 std::string text(const InspectReport& report, const std::vector<InspectedBlock>& blocks,

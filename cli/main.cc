@@ -97,16 +97,27 @@ const Command& command_of(const CLI::App& app) {
   return commands.empty() ? program() : command(commands[0]->get_name());
 }
 
-/// Returns the words that the command, or the program, did not understand.
+/// Returns the words that the command, or the program, did not understand, without "--".
 std::vector<std::string> remaining_of(const CLI::App& app) {
-  const auto commands = app.get_subcommands();
-  return (commands.empty() ? app : *commands[0]).remaining();
+  std::vector<std::string> words = app.remaining(/*recurse=*/true);
+  std::erase(words, "--");
+  return words;
 }
 
 /// Returns the command whose help a message names.
 std::string help_of(const Command& command) {
   if (command.name.empty() || command.name == "help") return "nvfp4 --help";
   return fmt::format("nvfp4 {} --help", command.name);
+}
+
+std::string with_help(const std::string& text, const Command& command) {
+  return fmt::format("{}{} see '{}'", text, text.ends_with('?') ? "" : ";", help_of(command));
+}
+
+/// Returns the words behind "--", which are no options.
+std::vector<std::string> behind_dashes(const std::vector<std::string>& words) {
+  const auto dashes = std::ranges::find(words, "--");
+  return {dashes == words.end() ? dashes : dashes + 1, words.end()};
 }
 
 /// Splits "--name=" into the name and an empty word. CLI11 would take the next word as the value.
@@ -139,8 +150,10 @@ int run(std::vector<std::string> words) {
   add_tune(app);
   add_selftest(app);
   add_texts(app);
+  const std::vector<std::string> behind = behind_dashes(words);
   try {
     part_empty_values(words);
+    if (words.size() > 1 && words[1] == "--") words.erase(words.begin() + 1);
     // CLI11 takes the words in reverse order, without the program's name.
     std::ranges::reverse(words);
     words.pop_back();
@@ -148,10 +161,14 @@ int run(std::vector<std::string> words) {
     if (flags.version)
       print(version_text(flags.verbose) + '\n');
     else if (app.get_subcommands().empty())
-      throw CLI::RequiredError("a command");
+      print(help_text(program()));
     return 0;
   } catch (const CLI::CallForHelp&) {
     const Command& command = command_of(app);
+    const std::vector<std::string> unknown = remaining_of(app);
+    if (command.name.empty() && !unknown.empty())
+      return fail(with_help(unknown_word(command, unknown, behind), command), kUsage,
+                  ErrorCode::usage);
     print(help_text(command.name == "help" ? program() : command));
     return 0;
   } catch (const OptionsError& e) {
@@ -165,12 +182,11 @@ int run(std::vector<std::string> words) {
   } catch (const CLI::ParseError& e) {
     // The value of a misspelled option takes the place of an argument, or an argument is missing.
     const Command& command = command_of(app);
-    std::string text = unknown_word(command, remaining_of(app));
+    std::string text = unknown_word(command, remaining_of(app), behind);
     const auto* of_value = text.empty() ? dynamic_cast<const UsageError*>(&e) : nullptr;
     if (text.empty()) text = e.what();
-    return fail(
-        fmt::format("{}{} see '{}'", text, text.ends_with('?') ? "" : ";", help_of(command)),
-        kUsage, of_value != nullptr ? of_value->code : ErrorCode::usage);
+    return fail(with_help(text, command), kUsage,
+                of_value != nullptr ? of_value->code : ErrorCode::usage);
   }
 }
 
@@ -182,7 +198,8 @@ int main(int argc, char** argv) {
   nvfp4::platform::prepare_streams();
   std::vector<std::string> words = nvfp4::platform::command_line(argc, argv);
   remember_command_line(words);
-  g_json = std::ranges::find(words, "--json") != words.end();
+  const auto options_end = std::ranges::find(words, "--");
+  g_json = std::find(words.begin(), options_end, "--json") != options_end;
   try {
     return run(std::move(words));
   } catch (const nvfp4::Error& e) {

@@ -18,6 +18,9 @@ namespace {
 
 std::string text(const RepairReport& report, const RepairArguments& options) {
   const Style style(stdout);
+  if (report.written.nothing_done)
+    return fmt::format("{}: complete already, nothing was done\n",
+                       style.bold(clean(options.output.string())));
   std::string out =
       fmt::format("{} {} {}{}\n", style.bold(clean(options.input.string())), arrow(),
                   style.bold(clean(options.output.string())), options.dry_run ? "  (dry run)" : "");

@@ -75,30 +75,21 @@ std::string tensor_table(const QuantizeReport& report, const Style& style) {
       g->after += t.bytes_after;
     }
   }
-  // The reasons take the rest of the line, and more lines if necessary.
-  Table narrow("llrrrl"), table("llrrrl");
-  const auto add = [&](Table& to, std::size_t reason_width) {
-    to.add({style.dim("tensors"), "", style.dim("count"), style.dim("before"), style.dim("after"),
-            ""});
-    std::string last_action;
-    for (const auto& [key, group] : groups) {
-      const auto& [order, kind, reason] = key;
-      const std::string action = kActions[order];
-      const auto lines = wrap_words(clean(reason), std::max<std::size_t>(reason_width, 12));
-      const std::string shown = action == last_action ? "" : action;
-      to.add({order < kWritten ? style.green(shown) : shown, clean(kind),
-              fmt::format("{}", group.tensors), human_bytes(group.before), human_bytes(group.after),
-              reason_width == 0 ? "" : style.dim(lines[0])});
-      for (std::size_t i = 1; i < lines.size() && reason_width > 0; ++i)
-        to.add({"", "", "", "", "", style.dim(lines[i])});
-      last_action = action;
-    }
-    to.add({style.bold("total"), "", style.bold(fmt::format("{}", total.tensors)),
-            style.bold(human_bytes(report.bytes_before)),
-            style.bold(human_bytes(report.bytes_after)), ""});
-  };
-  add(narrow, 0);
-  add(table, 80 - std::min<std::size_t>(narrow.width_before_last(), 68));
+  Table table("llrrrl");
+  table.title(
+      {style.dim("tensors"), "", style.dim("count"), style.dim("before"), style.dim("after"), ""});
+  std::string last_action;
+  for (const auto& [key, group] : groups) {
+    const auto& [order, kind, reason] = key;
+    const std::string action = kActions[order], shown = action == last_action ? "" : action;
+    table.add({order < kWritten ? style.green(shown) : shown, clean(kind),
+               fmt::format("{}", group.tensors), human_bytes(group.before),
+               human_bytes(group.after), style.dim(clean(reason))});
+    last_action = action;
+  }
+  table.add({style.bold("total"), "", style.bold(fmt::format("{}", total.tensors)),
+             style.bold(human_bytes(report.bytes_before)),
+             style.bold(human_bytes(report.bytes_after)), ""});
   return table.text();
 }
 
@@ -139,7 +130,7 @@ void add_rounded(const QuantizeReport& report, const Style& style, Table& facts)
 /// Returns the error of the best choice at some budgets, relative to that with 4 bits.
 std::string curve_table(const QuantizeReport& report, const Style& style) {
   Table table("rr");
-  table.add({style.dim("bits"), style.dim("error of " + report.error_of)});
+  table.title({style.dim("bits"), style.dim("error of " + report.error_of)});
   for (const BudgetPoint& p : report.curve)
     table.add({fmt::format("{:.2f}", p.bits),
                number(100 * p.error / report.curve.front().error, "{:.2f} %")});
@@ -150,7 +141,7 @@ std::string curve_table(const QuantizeReport& report, const Style& style) {
 std::string rule_table(const QuantizeReport& report, const Style& style) {
   Table table("rlrrl");
   const auto dim = [&](const char* text) { return style.dim(text); };
-  table.add({dim("line"), dim("action"), dim("matched"), dim("decided"), dim("rule")});
+  table.title({dim("line"), dim("action"), dim("matched"), dim("decided"), dim("rule")});
   for (const RecipeRuleReport& r : report.rules) {
     const std::string count = fmt::format("{}", r.decided);
     table.add({fmt::format("{}", r.line), r.action, fmt::format("{}", r.caught),
@@ -167,10 +158,43 @@ std::string rule_table(const QuantizeReport& report, const Style& style) {
   return fmt::format("{}\n{}\n", style.bold(clean(report.recipe)), table.text());
 }
 
+/// Warnings that differ in the names at their start and in numbers.
+struct WarningKind {
+  std::vector<std::string_view> names;
+  std::string_view rest;  ///< of the first one, with the colon behind the name
+
+  /// Returns one line with at most three names and a count.
+  std::string text() const {
+    constexpr std::size_t kNamed = 3;
+    const std::span shown(names.data(), std::min(names.size(), kNamed));
+    std::string more;
+    if (names.size() > kNamed) more = fmt::format(" and {} more", names.size() - kNamed);
+    return fmt::format("{}{}{}", fmt::join(shown, ", "), more, rest);
+  }
+};
+
+std::vector<WarningKind> kinds_of(const std::vector<std::string>& warnings) {
+  std::vector<WarningKind> kinds;
+  std::map<std::string, std::size_t> index;
+  for (const std::string_view warning : warnings) {
+    const std::size_t colon = std::min(warning.find(": "), warning.size());
+    const std::string_view rest = warning.substr(colon);
+    std::string key(rest.empty() ? warning : rest);
+    if (!rest.empty()) std::erase_if(key, [](char c) { return c >= '0' && c <= '9'; });
+    const auto [it, fresh] = index.try_emplace(std::move(key), kinds.size());
+    if (fresh) kinds.push_back({{}, rest});
+    kinds[it->second].names.push_back(warning.substr(0, colon));
+  }
+  return kinds;
+}
+
 }  // namespace
 
 void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
   const Style style(stdout);
+  if (report.nothing_done)
+    return print(fmt::format("{}: complete already, nothing was done\n",
+                             style.bold(clean(about.output.string()))));
   std::string out =
       fmt::format("{} {} {}\n\n", style.bold(clean(about.input.string())), arrow(),
                   style.bold(clean(about.output.string())) + (report.dry_run ? "  (dry run)" : ""));
@@ -231,16 +255,17 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
                                              : "the last one to end finishes the output")});
     facts.add({style.dim("output"), fmt::format("{} ({})", clean(about.output.string()), shards)});
     if (!report.card.empty() && report.complete)  // quantize to a folder
-      facts.add({style.dim("upload"), fmt::format("hf upload ORG/NAME {} --private",
-                                                  shell_word(about.output.string()))});
+      facts.add_line({style.dim("upload"), fmt::format("hf upload ORG/NAME {} --private",
+                                                       shell_word(about.output.string()))});
   }
   print(out + facts.text());
 }
 
 void print_warnings(const QuantizeReport& report) {
+  if (report.nothing_done) return;  // the run that wrote the output printed them
   const Style style(stderr);
-  for (const std::string& warning : report.warnings)
-    say(fmt::format("{} {}\n", style.yellow("nvfp4: warning:"), clean(warning)));
+  for (const WarningKind& kind : kinds_of(report.warnings))
+    say(fmt::format("{} {}\n", style.yellow("nvfp4: warning:"), clean(kind.text())));
 }
 
 }  // namespace nvfp4::cli

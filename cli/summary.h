@@ -15,7 +15,7 @@ struct SummaryFacts {
 };
 /// Prints a summary of the run for people.
 void print_summary(const QuantizeReport& report, const SummaryFacts& about);
-/// Prints the report's warnings to stderr.
+/// Prints the report's warnings to stderr, one line for those that differ in names and numbers.
 void print_warnings(const QuantizeReport& report);
 
 }  // namespace nvfp4::cli

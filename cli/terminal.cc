@@ -1,11 +1,13 @@
 #include "terminal.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 
 #include "checkpoint/base/error_codes.h"
 #include "core/printable.h"
@@ -19,7 +21,27 @@ std::string_view environment(const char* name) {
   return value == nullptr ? std::string_view() : value;
 }
 
-bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+/// Reports whether a character takes two columns, by the East Asian Width of Unicode: W and F.
+bool is_wide(char32_t code) {
+  constexpr std::pair<char32_t, char32_t> kWide[] = {
+      {0x1100, 0x115F},   {0x2E80, 0x303E},   {0x3041, 0xA4CF},   {0xA960, 0xA97F},
+      {0xAC00, 0xD7A3},   {0xF900, 0xFAFF},   {0xFE30, 0xFE6F},   {0xFF00, 0xFF60},
+      {0xFFE0, 0xFFE6},   {0x1F300, 0x1F64F}, {0x1F680, 0x1F6FF}, {0x1F900, 0x1F9FF},
+      {0x20000, 0x3FFFD},
+  };
+  return std::ranges::any_of(
+      kWide, [&](const auto& range) { return code >= range.first && code <= range.second; });
+}
+
+/// The first character of a text, or an escape code.
+struct Piece {
+  std::size_t bytes, columns;
+};
+Piece first_piece(std::string_view text) {
+  if (text[0] == '\x1b') return {std::min(text.find('m'), text.size() - 1) + 1, 0};
+  const Character character = first_character(text);
+  return {std::max<std::size_t>(1, character.bytes), is_wide(character.code) ? 2u : 1u};
+}
 
 }  // namespace
 
@@ -66,29 +88,28 @@ std::string clean(std::string_view text) { return printable(text, text.size()); 
 
 std::size_t display_width(std::string_view text) {
   std::size_t width = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\x1b') {
-      while (i < text.size() && text[i] != 'm') ++i;
-    } else if (!continues(text[i])) {
-      ++width;
-    }
+  for (std::size_t at = 0; at < text.size();) {
+    const Piece piece = first_piece(text.substr(at));
+    width += piece.columns;
+    at += piece.bytes;
   }
   return width;
 }
 
 std::string shorten(std::string_view text, std::size_t width) {
-  if (display_width(text) <= width) return std::string(text);
+  const std::size_t all = display_width(text);
+  if (all <= width) return std::string(text);
   const std::string dots = utf8() ? "…" : "..";
   if (width <= display_width(dots)) return std::string(width, '.');
-  const std::size_t keep = width - display_width(dots), head = keep / 3;
   // The end of a name is more informative than its start.
-  std::size_t from = text.size(), to = 0;
-  for (std::size_t n = 0; n < keep - head; ++n) do
-      --from;
-    while (continues(text[from]));
-  for (std::size_t n = 0; n < head; ++n) do
-      ++to;
-    while (continues(text[to]));
+  const std::size_t keep = width - display_width(dots), head = keep / 3;
+  std::size_t to = 0, from = 0;
+  for (std::size_t used = 0; all - used > keep - head;) {
+    if (used <= head) to = from;
+    const Piece piece = first_piece(text.substr(from));
+    used += piece.columns;
+    from += piece.bytes;
+  }
   return fmt::format("{}{}{}", text.substr(0, to), dots, text.substr(from));
 }
 
@@ -107,11 +128,20 @@ std::vector<std::string> wrap_words(std::string_view text, std::size_t width) {
 
 std::string arrow() { return utf8() ? "→" : "->"; }
 
+namespace {
+
+/// Returns a cell that is shortened to the width, unless it has escape codes.
+std::string fitted(const std::string& cell, std::size_t width) {
+  return cell.find('\x1b') == std::string::npos ? shorten(cell, width) : cell;
+}
+
+}  // namespace
+
 std::vector<std::size_t> Table::widths() const {
   std::vector<std::size_t> widths(alignment_.size());
-  for (const auto& row : rows_)
-    for (std::size_t c = 0; c < row.size(); ++c)
-      widths[c] = std::max(widths[c], display_width(row[c]));
+  for (const Row& row : rows_)
+    for (std::size_t c = 0; c < row.cells.size(); ++c)
+      widths[c] = std::max(widths[c], display_width(row.cells[c]));
   return widths;
 }
 
@@ -122,18 +152,62 @@ std::size_t Table::width_before_last() const {
   return width;
 }
 
-std::string Table::text() const {
+std::string Table::text(std::size_t limit) const {
+  constexpr std::size_t kLeastName = 20, kLeastText = 12;
+  const std::size_t before = width_before_last(), width = before + widths().back();
+  if (width <= limit) return lines(width);
+  const std::size_t rest = width - widths().front();
+  if (alignment_.front() == 's' && rest + kLeastName <= limit) {
+    Table table = *this;
+    for (Row& row : table.rows_) row.cells[0] = fitted(row.cells[0], limit - rest);
+    return table.lines(limit);
+  }
+  const bool wraps = alignment_.back() == 'l' && before + kLeastText <= limit;
+  return wraps ? lines(limit - before) : list(limit);
+}
+
+/// Returns one line for each row, and more if the last cell is wider than `last_width`.
+std::string Table::lines(std::size_t last_width) const {
   const std::vector<std::size_t> width = widths();
   std::string out;
-  for (const auto& row : rows_) {
+  for (const Row& row : rows_) {
     std::string line(indent_, ' ');
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      const std::string padding(width[c] - display_width(row[c]), ' ');
+    for (std::size_t c = 0; c < row.cells.size(); ++c) {
+      const std::string& cell = row.cells[c];
       if (c > 0) line += "  ";
-      line += alignment_[c] == 'r' ? padding + row[c] : row[c] + padding;
+      const std::string padding(width[c] - display_width(cell), ' ');
+      const bool wraps = c + 1 == alignment_.size() && display_width(cell) > last_width;
+      if (wraps && !row.one_line) {
+        const std::string next = '\n' + std::string(width_before_last(), ' ');
+        line += fmt::format("{}", fmt::join(wrap_words(cell, last_width), next));
+      } else {
+        line += alignment_[c] == 'r' ? padding + cell : cell + padding;
+      }
     }
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + '\n';
+  }
+  return out;
+}
+
+/// Returns the first cell of each row on a line, and below it the others with their titles.
+std::string Table::list(std::size_t limit) const {
+  const std::size_t inner = indent_ + 2;
+  std::string out;
+  for (const Row& row : std::span(rows_).subspan(titled_)) {
+    std::string text;
+    for (std::size_t c = 1; c < row.cells.size(); ++c) {
+      if (row.cells[c].empty()) continue;
+      const std::string title = titled_ == 0 ? "" : rows_[titled_ - 1].cells[c];
+      text += fmt::format("{}{}{}{}", text.empty() ? "" : ", ", title, title.empty() ? "" : " ",
+                          row.cells[c]);
+    }
+    if (!row.cells[0].empty())
+      out += std::string(indent_, ' ') + fitted(row.cells[0], limit - indent_) + '\n';
+    if (text.empty()) continue;
+    for (const std::string& line :
+         row.one_line ? std::vector{text} : wrap_words(text, limit - inner))
+      out += std::string(inner, ' ') + line + '\n';
   }
   return out;
 }

@@ -52,7 +52,8 @@ class Style {
 
 /// Returns text of a file that is safe to print: as printable(), but never cut.
 std::string clean(std::string_view text);
-/// Returns the number of columns of `text`: code points without escape codes.
+/// Returns the number of columns of `text` without escape codes. A wide character, such as a
+/// Chinese one, has two.
 std::size_t display_width(std::string_view text);
 /// Shortens `text` to at most `width` columns by omitting its middle. `text` has no escape codes.
 std::string shorten(std::string_view text, std::size_t width);
@@ -62,24 +63,40 @@ std::vector<std::string> wrap_words(std::string_view text, std::size_t width);
 /// Returns "→" or "->".
 std::string arrow();
 
-/// A table with columns as wide as their widest cell and two spaces between them.
+/// A table with columns as wide as their widest cell and two spaces between them. If the terminal
+/// is narrower, names are shortened, or the last column is wrapped, or the table becomes a list.
 class Table {
  public:
-  /// Creates a table with one letter for each column: 'l' or 'r'. Each line starts with `indent`
-  /// spaces.
+  /// Creates a table with one letter for each column: 'l', 'r', or 's' for names on the left that
+  /// may be shortened. Each line starts with `indent` spaces.
   explicit Table(std::string_view alignment, std::size_t indent = 2)
       : alignment_(alignment), indent_(indent) {}
-  void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-  /// Returns the width of the longest line.
-  std::size_t width() const { return width_before_last() + widths().back(); }
-  std::size_t width_before_last() const;
-  std::string text() const;
+  /// Adds the titles of the columns, which the rows below it have.
+  void title(std::vector<std::string> cells) {
+    add(std::move(cells));
+    titled_ = rows_.size();
+  }
+  void add(std::vector<std::string> cells) { rows_.push_back({std::move(cells), false}); }
+  /// Adds a row that stays on one line, such as a command to copy.
+  void add_line(std::vector<std::string> cells) { rows_.push_back({std::move(cells), true}); }
+  std::string text() const { return text(static_cast<std::size_t>(columns(stdout))); }
+  /// Returns the table for a terminal with this number of columns.
+  std::string text(std::size_t limit) const;
 
  private:
+  struct Row {
+    std::vector<std::string> cells;
+    bool one_line;
+  };
   std::vector<std::size_t> widths() const;
+  std::size_t width_before_last() const;
+  std::string lines(std::size_t last_width) const;
+  std::string list(std::size_t limit) const;
+
   std::string alignment_;
   std::size_t indent_;
-  std::vector<std::vector<std::string>> rows_;
+  std::vector<Row> rows_;
+  std::size_t titled_ = 0;  ///< number of rows up to the titles
 };
 
 /// Progress on stderr. On a terminal it is a line that fits the width and appears after 0.2 s.

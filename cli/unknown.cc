@@ -91,9 +91,11 @@ std::string no_command(std::string_view word) {
   return fmt::format("no command '{}'{}", word, did_you_mean(word, names));
 }
 
-std::string unknown_word(const Command& command, const std::vector<std::string>& words) {
-  const auto option = std::ranges::find_if(
-      words, [](const std::string& word) { return word.size() > 1 && word[0] == '-'; });
+std::string unknown_word(const Command& command, const std::vector<std::string>& words,
+                         const std::vector<std::string>& behind) {
+  const auto option = std::ranges::find_if(words, [&](const std::string& word) {
+    return word.size() > 1 && word[0] == '-' && std::ranges::count(behind, word) == 0;
+  });
   if (command.name.empty() && !words.empty() && option != words.begin())
     return no_command(words[0]);
   if (option != words.end()) return unknown_option(command, *option);

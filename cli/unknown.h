@@ -12,7 +12,8 @@ namespace nvfp4::cli {
 std::string no_command(std::string_view word);
 
 /// Returns the error for the first unexpected word of a command line, or "". `words` are those that
-/// were not understood.
-std::string unknown_word(const Command& command, const std::vector<std::string>& words);
+/// were not understood; those behind "--" are no options.
+std::string unknown_word(const Command& command, const std::vector<std::string>& words,
+                         const std::vector<std::string>& behind);
 
 }  // namespace nvfp4::cli

@@ -27,17 +27,6 @@ struct FindingGroup {
   std::vector<const Finding*> all;
 };
 
-std::string wrapped(const std::string& label, const std::string& text, const Style& style) {
-  constexpr std::size_t kIndent = 12;
-  std::string out;
-  for (const std::string& line : wrap_words(clean(text), 80 - kIndent)) {
-    const std::string head = out.empty() ? "    " + label : "";
-    out +=
-        style.dim(head) + std::string(kIndent - std::min(kIndent, head.size()), ' ') + line + '\n';
-  }
-  return out;
-}
-
 std::string group_text(const FindingGroup& group, std::size_t top, const Style& style) {
   const Finding& f = *group.first;
   std::string out = fmt::format(
@@ -47,7 +36,10 @@ std::string group_text(const FindingGroup& group, std::size_t top, const Style& 
     out += "  " + clean(group.all[i]->text) + '\n';
   if (group.all.size() > top)
     out += fmt::format("  {}\n", style.dim(fmt::format("and {} more", group.all.size() - top)));
-  return out + wrapped("loader", f.effect, style) + wrapped("fix", f.fix, style);
+  Table table("ll", 4);
+  table.add({style.dim("loader"), clean(f.effect)});
+  table.add({style.dim("fix"), clean(f.fix)});
+  return out + table.text();
 }
 
 std::string paint_verdict(Verdict verdict, const Style& style) {
@@ -60,23 +52,16 @@ std::string paint_verdict(Verdict verdict, const Style& style) {
 /// Returns one row for each loader.
 std::string loader_table(const VerifyReport& report, const Style& style) {
   if (report.loaders.empty()) return {};
-  constexpr std::size_t kName = 20, kIndent = 30;
-  std::string out = '\n' + style.dim("loader              verdict") + '\n';
+  Table table("lll", 0);
+  table.title({style.dim(fmt::format("{:<18}", "loader")), style.dim("verdict "), ""});
   for (const LoaderVerdict& v : report.loaders) {
-    const std::string verdict(verdict_name(v.verdict));
-    out += v.loader + std::string(kName - std::min(kName, v.loader.size()), ' ');
     std::string why = v.code.empty() ? v.text : v.code + ": " + v.text;
     if (v.findings > 1) why += fmt::format(" (and {} more)", v.findings - 1);
     if (v.verdict == Verdict::reads && !v.version.empty())
       why = fmt::format("{}: {}", v.version, why);
-    out += paint_verdict(v.verdict, style) + std::string(kIndent - kName - verdict.size(), ' ');
-    bool first = true;
-    for (const std::string& line : wrap_words(clean(why), 80 - kIndent)) {
-      out += (first ? "" : std::string(kIndent, ' ')) + line + '\n';
-      first = false;
-    }
+    table.add({v.loader, paint_verdict(v.verdict, style), clean(why)});
   }
-  return out;
+  return '\n' + table.text();
 }
 
 std::string text(const VerifyReport& report, const VerifyArguments& arguments) {

@@ -77,7 +77,7 @@ TEST_F(Completions, BashOffersWhatFits) {
   if (!installed("bash")) GTEST_SKIP() << "no bash";
   EXPECT_EQ(offered("nvfp4 ver", 1), "verify\n");
   EXPECT_EQ(offered("nvfp4 verify out --so", 3), "--source\n");
-  EXPECT_EQ(offered("nvfp4 quantize --scheme ''", 3), "nvfp4 nvfp4a16\n");
+  EXPECT_EQ(offered("nvfp4 quantize --scheme ''", 3), "w4a4 w4a16\n");
   EXPECT_EQ(offered("nvfp4 quantize m out --format com", 5), "compressed-tensors comfyui\n");
   EXPECT_EQ(offered("nvfp4 help q", 2), "quantize\n");
   EXPECT_EQ(offered("nvfp4 completions z", 2), "zsh\n");

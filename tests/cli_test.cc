@@ -17,7 +17,7 @@ TEST_F(Cli, PrintsItsVersion) {
   const Result r = run({"--version"});
   EXPECT_EQ(r.status, 0);
   EXPECT_EQ(r.out, "nvfp4 " NVFP4_CLI_VERSION "\n");
-  EXPECT_EQ(run({"-V"}).out, r.out);
+  EXPECT_EQ(run({"-v"}).out, r.out);
 }
 
 TEST_F(Cli, SaysWhatABuildRuns) {
@@ -50,6 +50,11 @@ TEST_F(Cli, EveryHelpHasAnExampleInEightyColumns) {
         "selftest", "NVFP4_BACKEND", "NVFP4_THREADS", "NVFP4_TUNE_CACHE", "NO_COLOR"})
     EXPECT_TRUE(has(all.out, word)) << word;
   EXPECT_EQ(run({"--help"}).out, all.out);
+  EXPECT_EQ(run({}).out, all.out);
+  for (const unsigned short columns : {40, 80}) {
+    const Result r = run_in_terminal({"sample", "-h"}, {"NO_COLOR=1"}, columns);
+    EXPECT_LE(longest_line(r.out.substr(0, r.out.find("Examples"))), columns) << r.out;
+  }
   for (const char* option : {"--scheme", "--format", "--method", "--ignore", "--include", "--fuse",
                              "--input-amax", "--threads", "--device", "--backend", "--resume",
                              "--overwrite", "--report", "--dry-run", "--quiet"})
@@ -118,7 +123,7 @@ TEST_F(Cli, QuantizesComparesAndInspectsASample) {
   ASSERT_EQ(i.status, 0) << i.err;
   const auto inspected = nlohmann::json::parse(i.out);
   EXPECT_EQ(inspected.at("format"), "modelopt");
-  EXPECT_EQ(inspected.at("scheme"), "nvfp4");
+  EXPECT_EQ(inspected.at("scheme"), "w4a4");
   EXPECT_EQ(inspected.at("tensors").size(), 21u);
   for (const Words& words :
        {Words{"inspect", "out"}, Words{"compare", "m", "out"},
@@ -133,14 +138,14 @@ TEST_F(Cli, QuantizesComparesAndInspectsASample) {
 
 TEST_F(Cli, PassesEveryOptionOn) {
   make_sample();
-  const Result r = run({"quantize", "m", "out", "--scheme", "nvfp4a16", "--format",
+  const Result r = run({"quantize", "m", "out", "--scheme", "w4a16", "--format",
                         "compressed-tensors", "--method", "max", "--ignore", "*q_proj", "--include",
                         "lm_head", "--threads", "1", "--backend", "reference", "--device", "cpu"});
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(has(r.out, "reference (1 thread)")) << r.out;
   const auto inspected = nlohmann::json::parse(run({"inspect", "out", "--json"}).out);
   EXPECT_EQ(inspected.at("format"), "compressed-tensors");
-  EXPECT_EQ(inspected.at("scheme"), "nvfp4a16");
+  EXPECT_EQ(inspected.at("scheme"), "w4a16");
   for (const auto& t : inspected.at("tensors")) {
     const std::string name = t.at("name");
     const bool quantized = name == "lm_head.weight" || (has(name, "_proj") && !has(name, "q_proj"));
@@ -200,6 +205,8 @@ TEST_F(Cli, SaysHowToGoOnWhenInterrupted) {
   expect_one_line_error(run({"quantize", "m", "out"}), 1, {"out"});
   const Result resumed = run({"quantize", "m", "out", "--resume"});
   EXPECT_EQ(resumed.status, 0) << resumed.err;
+  const Result again = run({"quantize", "m", "out", "--resume"});
+  EXPECT_EQ(again.out + again.err, "out: complete already, nothing was done\n");
   EXPECT_FALSE(has(run({"inspect", "out"}).out, "incomplete"));
   EXPECT_FALSE(has(run({"compare", "m", "out"}).out, "incomplete"));
 }

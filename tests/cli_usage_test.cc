@@ -36,6 +36,16 @@ TEST_F(Cli, EmptyWordsAreNoValues) {
       }
 }
 
+TEST_F(Cli, WarningsOfOneKindAreOneLine) {
+  make_sample();
+  Words words{"quantize", "m", "out", "--dry-run", "--fuse", "x1,x2"};
+  for (const char* name : {"a1", "b2", "c", "d", "e"})
+    words.insert(words.end(), {"--ignore", name});
+  EXPECT_EQ(run(words).err,
+            "nvfp4: warning: --ignore a1, --ignore b2, --ignore c and 2 more: matches no tensor\n"
+            "nvfp4: warning: --fuse x1,x2: matches no quantized module\n");
+}
+
 /// Whatever the number is of: not a number, out of range, empty, followed by something.
 TEST_F(Cli, NumbersThatAreNoneAreWrongUsage) {
   make_sample();
@@ -140,6 +150,22 @@ TEST_F(Cli, ProgressFitsANarrowTerminal) {
     for (std::size_t at; (at = progress.find("\x1b[K")) != std::string::npos;)
       progress.erase(at, 3);
     EXPECT_LT(longest_line(progress), columns) << progress;
+  }
+}
+
+TEST_F(Cli, TextFitsANarrowTerminal) {
+  make_sample();
+  for (const unsigned short columns : {40, 80}) {
+    const std::string out = "out" + std::to_string(columns);
+    for (const Words& words : {Words{"quantize", "m", out},
+                               {"inspect", out},
+                               {"compare", "m", out},
+                               {"inspect", out, "--tensor", "model.layers.0.mlp.up_proj"}}) {
+      const std::string text = run_in_terminal(words, {"NO_COLOR=1"}, columns).out;
+      // The command to copy stays one line.
+      const std::string shown = text.substr(0, text.find("  upload ")).substr(text.find('\n'));
+      EXPECT_LE(longest_line(shown), columns) << text;
+    }
   }
 }
 

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 QUANTIZED = [(f, s) for f in ("modelopt", "compressed-tensors", "comfyui", "gguf")
-             for s in ("nvfp4", "nvfp4a16")]
+             for s in ("w4a4", "w4a16")]
 MORE_OPTIONS = [["--method", "max"], ["--method", "four_over_six"],
                 ["--ignore", "*down*", "--include", "*embed*"], ["--keep-dtype"]]
 TARGETS = ("modelopt", "compressed-tensors", "comfyui", "gguf", "bf16", "fp16")

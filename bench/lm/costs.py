@@ -36,7 +36,7 @@ BAR, LEFT, WIDTH = 20, 150, 420
 
 def command_of(package, rule, model, out, options):
     if package == "nvfp4":
-        return [options.nvfp4, "quantize", model, out, "--scheme", "nvfp4a16", "--method", rule,
+        return [options.nvfp4, "quantize", model, out, "--scheme", "w4a16", "--method", rule,
                 "--threads", "1", "--quiet"]
     environment, names = PEERS[package]
     return [f"{options.peers}/{environment}/bin/python", str(Path(__file__).with_name("peers.py")), names[rule],

@@ -12,7 +12,7 @@ enum class Scheme : std::uint8_t {
   nvfp4,     ///< W4A4: weights and activations; checkpoints hold input scales
   nvfp4a16,  ///< W4A16: weights only
 };
-/// Returns "nvfp4" or "nvfp4a16".
+/// Returns "w4a4" or "w4a16".
 std::string_view scheme_name(Scheme scheme);
 /// Returns the scheme with this name. Throws ValueError, which lists the known names.
 Scheme scheme_from_name(std::string_view name);

@@ -1,6 +1,7 @@
 """Models of the Hugging Face Hub that the local cache lacks, fetched by huggingface_hub."""
 
 import importlib.util
+import os
 
 #: Files with weights that are not downloaded, since nvfp4 does not read them.
 UNREAD = ["*.bin", "*.ckpt", "*.gguf", "*.h5", "*.msgpack", "*.onnx*", "*.ot", "*.pt", "*.pth", "*.tflite",
@@ -8,8 +9,9 @@ UNREAD = ["*.bin", "*.ckpt", "*.gguf", "*.h5", "*.msgpack", "*.onnx*", "*.ot", "
 
 
 def can_download():
-    """Reports whether huggingface_hub is installed."""
-    return importlib.util.find_spec("huggingface_hub") is not None
+    """Reports whether huggingface_hub is installed, and HF_HUB_OFFLINE does not forbid downloads."""
+    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+    return not offline and importlib.util.find_spec("huggingface_hub") is not None
 
 
 def download_model(name):

@@ -310,7 +310,7 @@ struct ProgramFlags {
   bool version = false, verbose = false;
 };
 inline constexpr OptionRow<ProgramFlags> kProgramFlags[] = {
-    {.names = "-V,--version", .member = &ProgramFlags::version, .text = "show the version"},
+    {.names = "-v,-V,--version", .member = &ProgramFlags::version, .text = "show the version"},
     {.names = "--verbose",
      .member = &ProgramFlags::verbose,
      .text = "with --version: also the instruction sets and GPUs of this build and machine"},

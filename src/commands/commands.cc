@@ -27,7 +27,7 @@ Environment:
 
 Examples:
   nvfp4 quantize meta-llama/Llama-3.1-8B Llama-3.1-8B-NVFP4 --device auto
-  nvfp4 quantize Llama-3.1-8B out --scheme nvfp4a16 --recipe mlp
+  nvfp4 quantize Llama-3.1-8B out --scheme w4a16 --recipe mlp
   nvfp4 quantize DeepSeek-V3 out --ignore 're:.*self_attn.*' --report out.json
 )";
 

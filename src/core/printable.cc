@@ -8,13 +8,19 @@
 namespace nvfp4 {
 namespace {
 
-struct Decoded {
-  char32_t code = 0;
-  std::size_t bytes = 0;  // 0 if the bytes are not UTF-8
-};
+bool is_harmless(char32_t code) {
+  if (code < 0x20 || (code >= 0x7F && code < 0xA0)) return false;
+  const bool marks_direction = code == 0x61C || (code >= 0x200B && code <= 0x200F) ||
+                               (code >= 0x202A && code <= 0x202E) ||
+                               (code >= 0x2060 && code <= 0x206F);
+  const bool separates_lines = code == 0x2028 || code == 0x2029;
+  const bool invisible = code == 0xFEFF || (code >= 0xE0000 && code <= 0xE007F);
+  return !marks_direction && !separates_lines && !invisible;
+}
 
-/// Returns the first character of `text`, which is not empty.
-Decoded decode(std::string_view text) {
+}  // namespace
+
+Character first_character(std::string_view text) {
   const auto at = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
   const std::uint8_t lead = at(0);
   if (lead < 0x80) return {lead, 1};
@@ -31,23 +37,11 @@ Decoded decode(std::string_view text) {
   return {code, bytes};
 }
 
-bool is_harmless(char32_t code) {
-  if (code < 0x20 || (code >= 0x7F && code < 0xA0)) return false;
-  const bool marks_direction = code == 0x61C || (code >= 0x200B && code <= 0x200F) ||
-                               (code >= 0x202A && code <= 0x202E) ||
-                               (code >= 0x2060 && code <= 0x206F);
-  const bool separates_lines = code == 0x2028 || code == 0x2029;
-  const bool invisible = code == 0xFEFF || (code >= 0xE0000 && code <= 0xE007F);
-  return !marks_direction && !separates_lines && !invisible;
-}
-
-}  // namespace
-
 std::string printable(std::string_view text, std::size_t max_bytes) {
   std::string out;
   std::size_t done = 0;
   while (done < text.size()) {
-    const Decoded character = decode(text.substr(done));
+    const Character character = first_character(text.substr(done));
     const std::size_t bytes = character.bytes == 0 ? 1 : character.bytes;
     if (done + bytes > max_bytes) break;
     const bool keep = character.bytes != 0 && is_harmless(character.code);
@@ -66,7 +60,7 @@ std::string printable(std::string_view text, std::size_t max_bytes) {
 
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {
-    const std::size_t bytes = decode(text).bytes;
+    const std::size_t bytes = first_character(text).bytes;
     if (bytes == 0) return false;
     text.remove_prefix(bytes);
   }

@@ -80,7 +80,7 @@ void require_tokens(const char* op, std::int64_t rows, std::int64_t max_tokens) 
 
 void require_w4a4(const char* op, Scheme scheme) {
   require<ValueError>(scheme == Scheme::nvfp4,
-                      "{}: the layer's scheme is nvfp4a16 (W4A16), which takes no quantized "
+                      "{}: the layer's scheme is W4A16, which takes no quantized "
                       "activations",
                       op);
 }

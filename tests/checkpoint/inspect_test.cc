@@ -26,7 +26,7 @@ TEST_F(Inspect, ReadsAModelOptTensor) {
 
   const InspectReport report = inspect(dir.path());
   EXPECT_EQ(report.format, "modelopt");
-  EXPECT_EQ(report.scheme, "nvfp4");
+  EXPECT_EQ(report.scheme, "w4a4");
   EXPECT_EQ(report.model_type, "llama");
   EXPECT_TRUE(report.complete);
   EXPECT_EQ(report.parameters, 64u);
@@ -55,13 +55,13 @@ TEST_F(Inspect, ReadsAModelOptTensor) {
 TEST_F(Inspect, TurnsTheDivisorsOfCompressedTensorsIntoMultipliers) {
   Tensors tensors = compressed_tensors_layer("m.q", 2, 32, kCodes, kScales, 8);
   write_shard(dir / "model.safetensors", tensors);
-  EXPECT_EQ(inspect(dir.path()).scheme, "nvfp4a16");
+  EXPECT_EQ(inspect(dir.path()).scheme, "w4a16");
 
   tensors.push_back(stored_f32("m.q.input_global_scale", {1}, {4}));
   write_shard(dir / "model.safetensors", tensors);
   const InspectReport report = inspect(dir.path());
   EXPECT_EQ(report.format, "compressed-tensors");
-  EXPECT_EQ(report.scheme, "nvfp4");
+  EXPECT_EQ(report.scheme, "w4a4");
   ASSERT_EQ(report.tensors.size(), 1u);
   EXPECT_EQ(report.tensors[0].name, "m.q.weight");
   EXPECT_EQ(report.tensors[0].global_scale, 0.125);

@@ -67,4 +67,17 @@ TEST_F(Permissions, OfFoldersAreNamedByTheFolder) {
   }
 }
 
+TEST_F(Permissions, ClosedFolderAboveIsNamed) {
+  const uid_t user = ::geteuid();
+  become(0);
+  fs::create_directory(dir_ / "closed");
+  fs::copy(in_, dir_ / "closed" / "in");
+  become(user);
+  set(dir_ / "closed", fs::perms::none);
+  const auto verify = verify_options(dir_ / "closed" / "in");
+  expect_error<IoError>([&] { verify_checkpoint(verify); },
+                        {"may not search the folder " + (dir_ / "closed").string()});
+  set(dir_ / "closed", fs::perms::owner_all);
+}
+
 }  // namespace nvfp4::permissions_test

@@ -317,7 +317,7 @@ TEST_F(QuantizePacked, InputScalesOfEightBitsAreRefused) {
   model.write(dir / "b");
   auto options = quantize_options(dir / "b", dir / "c");
   expect_error<UnsupportedError>([&] { quantize_checkpoint(options); },
-                                 {"W4A8_NVFP4_FP8", "--scheme nvfp4a16"});
+                                 {"W4A8_NVFP4_FP8", "--scheme w4a16"});
   options.scheme = Scheme::nvfp4a16;
   quantize_checkpoint(options);
 }

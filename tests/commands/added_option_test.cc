@@ -87,7 +87,7 @@ TEST(OptionValues, AreReadAndShown) {
     std::vector<std::string> words;
     Json value;
   };
-  const Case cases[] = {{"--scheme", {"nvfp4a16"}, "nvfp4a16"},
+  const Case cases[] = {{"--scheme", {"w4a16"}, "w4a16"},
                         {"--method", {"gptq:2"}, "gptq:2"},
                         {"--ignore", {"a,b", "*c"}, {"a,b", "*c"}},
                         {"--statistics", {"some/where/stats"}, "stats"},

@@ -51,9 +51,9 @@ def test_quantize_verify_compare_inspect(model, tmp_path):
 
 def test_the_bytes_are_those_of_the_command(model, tmp_path):
     nvfp4.quantize_checkpoint(str(model), str(tmp_path / "a"), format="compressed-tensors",
-                              scheme="nvfp4a16")
+                              scheme="w4a16")
     subprocess.run([*SCRIPT, "quantize", model, tmp_path / "b",
-                    "--format", "compressed-tensors", "--scheme", "nvfp4a16"],
+                    "--format", "compressed-tensors", "--scheme", "w4a16"],
                    check=True, capture_output=True)
     files = sorted(p.name for p in (tmp_path / "a").iterdir())
     assert files == sorted(p.name for p in (tmp_path / "b").iterdir())
@@ -169,7 +169,7 @@ def test_convert_there_and_back_and_repair(model, tmp_path):
     nvfp4.quantize_checkpoint(model, tmp_path / "a")
     report = nvfp4.convert(tmp_path / "a", tmp_path / "b", to="compressed-tensors")
     assert {t["action"] for t in report["tensors"]} == {"moved", "kept"}
-    nvfp4.convert(tmp_path / "b", tmp_path / "c", to="modelopt", scheme="nvfp4")
+    nvfp4.convert(tmp_path / "b", tmp_path / "c", to="modelopt", scheme="w4a4")
     difference = nvfp4.compare(tmp_path / "a", tmp_path / "c")
     assert difference["different"] == 0 and difference["identical"] > 0
     with pytest.raises(nvfp4.InvalidValueError, match="gptq"):

@@ -29,15 +29,15 @@ def on_gpu(folder, **options):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_weights_alone_give_what_decoded_weights_give(folders, family):
-    quantized, source = folders(family, "nvfp4a16")
+    quantized, source = folders(family, "w4a16")
     model = on_gpu(quantized)
-    exact = Reference(model, quantized, source, "nvfp4a16", torch.float64).logits()
-    plain = Reference(model, quantized, source, "nvfp4a16", torch.bfloat16).logits()
+    exact = Reference(model, quantized, source, "w4a16", torch.float64).logits()
+    plain = Reference(model, quantized, source, "w4a16", torch.bfloat16).logits()
     # Sums are FP32; what is rounded is BF16 on both sides, decoded weights too on the other.
     assert distance(logits(model, ON_GPU).cpu(), exact) <= 1.5 * distance(plain, exact)
 
 
-@pytest.mark.parametrize("scheme", ("nvfp4a16", "nvfp4"))
+@pytest.mark.parametrize("scheme", ("w4a16", "w4a4"))
 @pytest.mark.parametrize("family", FEW)
 def test_each_layer_agrees_with_the_cpu(folders, family, scheme):
     """Layer by layer, on the same x: over a whole model in BF16 a rounding of an input changes codes."""
@@ -57,7 +57,7 @@ def test_each_layer_agrees_with_the_cpu(folders, family, scheme):
         assert distance(got, expected) <= bound * float(expected.float().std()), name
 
 
-@pytest.mark.parametrize("scheme", ("nvfp4a16", "nvfp4"))
+@pytest.mark.parametrize("scheme", ("w4a16", "w4a4"))
 @pytest.mark.parametrize("family", ("mixtral", "qwen3_moe"))
 def test_routed_and_sorted_experts_agree(folders, family, scheme):
     model = on_gpu(folders(family, scheme)[0])
@@ -71,7 +71,7 @@ def test_routed_and_sorted_experts_agree(folders, family, scheme):
 
 
 @pytest.mark.parametrize("pdl", (False, True))
-@pytest.mark.parametrize("scheme", ("nvfp4a16", "nvfp4"))
+@pytest.mark.parametrize("scheme", ("w4a16", "w4a4"))
 @pytest.mark.parametrize("family", FEW)
 def test_generation_compiles_and_captures(folders, family, scheme, pdl):
     """A static cache: transformers compiles the decoding step itself, with CUDA graphs. pdl: compiled kernels
@@ -90,7 +90,7 @@ def test_generation_compiles_and_captures(folders, family, scheme, pdl):
 @pytest.mark.parametrize("family", ("llama", "qwen3_moe"))
 def test_a_step_can_be_captured(folders, family):
     """Nothing waits for the GPU; replaying gives what running gives."""
-    model = on_gpu(folders(family, "nvfp4")[0])
+    model = on_gpu(folders(family, "w4a4")[0])
     token = ON_GPU[:1, :3].clone()
     with torch.no_grad():
         expected = model(token, use_cache=False).logits.clone()
@@ -106,7 +106,7 @@ def test_a_step_can_be_captured(folders, family):
 
 @pytest.mark.parametrize("family", FEW)
 def test_saving_and_moving_keep_the_checkpoint(folders, tmp_path, family):
-    quantized = folders(family, "nvfp4")[0]
+    quantized = folders(family, "w4a4")[0]
     model = on_gpu(quantized)
     for step in range(2):
         model.save_pretrained(tmp_path / str(step))
@@ -126,7 +126,7 @@ def test_float32_is_refused_by_name(folders):
 
 
 def test_lora_gradients(folders):
-    model = on_gpu(folders("qwen3_moe", "nvfp4a16")[0])
+    model = on_gpu(folders("qwen3_moe", "w4a16")[0])
     embedded = model.get_input_embeddings()(ON_GPU).detach().requires_grad_()
     model(inputs_embeds=embedded).logits.float().square().mean().backward()
     assert embedded.grad.isfinite().all() and float(embedded.grad.abs().max()) > 0

@@ -69,7 +69,7 @@ def folders(tmp_path_factory):
             if not source.exists():
                 torch.manual_seed(1)
                 getattr(diffusers, name)(**MODELS[name][0]).bfloat16().save_pretrained(source)
-            if options.get("scheme") == "nvfp4":
+            if options.get("scheme") == "w4a4":
                 (at / "amax.json").write_text('{"*": 10.5}')
                 options["input_amax"] = at / "amax.json"
             nvfp4.quantize_checkpoint(source, to, **options)
@@ -117,7 +117,7 @@ def plain(quantized, source, dtype, quantize_inputs=False):
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
 @pytest.mark.parametrize("name", MODELS)
 def test_steps_are_those_of_decoded_weights(folders, name, dtype):
-    quantized, source = folders(name, scheme="nvfp4a16")
+    quantized, source = folders(name, scheme="w4a16")
     model = load(quantized, dtype)
     assert len(ours(model)) >= 10
     exact = sample(plain(quantized, source, torch.float64))
@@ -127,7 +127,7 @@ def test_steps_are_those_of_decoded_weights(folders, name, dtype):
 
 @pytest.mark.parametrize("format", ("modelopt", "compressed-tensors"))
 def test_w4a4_quantizes_inputs_with_the_stored_scale(folders, format):
-    quantized, source = folders("SD3Transformer2DModel", scheme="nvfp4", format=format)
+    quantized, source = folders("SD3Transformer2DModel", scheme="w4a4", format=format)
     expected = sample(plain(quantized, source, torch.float32, quantize_inputs=True))
     without = sample(plain(quantized, source, torch.float32))
     # A sum that differs in its last bit may give another code, in rare elements.
@@ -136,7 +136,7 @@ def test_w4a4_quantizes_inputs_with_the_stored_scale(folders, format):
 
 @pytest.mark.parametrize("name", ("FluxTransformer2DModel", "WanTransformer3DModel"))
 def test_saving_keeps_the_quantized_weights(folders, tmp_path, name):
-    quantized, _ = folders(name, scheme="nvfp4")
+    quantized, _ = folders(name, scheme="w4a4")
     model = load(quantized, torch.bfloat16)
     model.save_pretrained(tmp_path)
     before, after = tensors(quantized), tensors(tmp_path)
@@ -149,7 +149,7 @@ def test_saving_keeps_the_quantized_weights(folders, tmp_path, name):
 
 
 def test_fp8_layers_beside_nvfp4(folders, tmp_path):
-    (tmp_path / "recipe.yaml").write_text("scheme: nvfp4a16\nrules:\n  - kind: attention\n    action: mxfp8\n")
+    (tmp_path / "recipe.yaml").write_text("scheme: w4a16\nrules:\n  - kind: attention\n    action: mxfp8\n")
     quantized, _ = folders("SD3Transformer2DModel", recipe=str(tmp_path / "recipe.yaml"))
     nvfp4.convert(quantized, tmp_path / "plain", to="bf16")
     model = load(quantized)
@@ -161,7 +161,7 @@ def test_fp8_layers_beside_nvfp4(folders, tmp_path):
 
 def test_a_pipeline_loads_quantized_parts(folders, tmp_path):
     name = "FluxTransformer2DModel"
-    quantized, source = folders(name, scheme="nvfp4a16")
+    quantized, source = folders(name, scheme="w4a16")
     absent = dict.fromkeys(("vae", "text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2"))
     parts = dict(absent, scheduler=diffusers.FlowMatchEulerDiscreteScheduler())
     diffusers.FluxPipeline(transformer=load(source), **parts).save_pretrained(tmp_path)
@@ -211,7 +211,7 @@ LAYER = "transformer_blocks.0.ff.net.2"
     (lambda t: [t.update({f"{LAYER}.{end}": t[f"{LAYER}.{end}"][:64].contiguous()}) for end in ("weight", "weight_scale")],
      r"\[64, 512\], the model has \[128, 512\]")])
 def test_broken_checkpoints_are_named(folders, tmp_path, edit, message):
-    quantized, _ = folders("SD3Transformer2DModel", scheme="nvfp4a16")
+    quantized, _ = folders("SD3Transformer2DModel", scheme="w4a16")
     stored = tensors(quantized)
     edit(stored)
     save_file(stored, tmp_path / "diffusion_pytorch_model.safetensors", metadata={"format": "pt"})

@@ -42,7 +42,7 @@ def at(tmp_path_factory):
     bytewise.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=bytewise, eos_token="<end>").save_pretrained(at / "model")
-    nvfp4.quantize_checkpoint(at / "model", at / "quantized", scheme="nvfp4a16")
+    nvfp4.quantize_checkpoint(at / "model", at / "quantized", scheme="w4a16")
     (at / "text").write_text("\n\x1e\n".join(f"Document {i}: " + "words, " * 40 for i in range(3)))
     return at
 

@@ -213,7 +213,7 @@ def check_logits(name, ours, theirs, deltas, bound):
 @pytest.mark.parametrize("format", ["modelopt", "compressed-tensors"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_bf16_model_loads_as_its_source(folders, name, format):
-    source, _, plain = folders(name, format, "nvfp4")
+    source, _, plain = folders(name, format, "w4a4")
     theirs, source_info = load(name, source)
     ours, info = load(name, plain)
     assert info == source_info
@@ -237,7 +237,7 @@ def test_the_bf16_model_loads_as_its_source(folders, name, format):
 def test_compressed_tensors_load_as_they_are(folders, name):
     """compressed-tensors divides by the global scale where we multiply: a weight differs by at most
     4 · 2^-24 of itself before it is rounded to BF16, and each of the two rounds once."""
-    source, quantized, plain = folders(name, "compressed-tensors", "nvfp4a16")
+    source, quantized, plain = folders(name, "compressed-tensors", "w4a16")
     _, source_info = load(name, source)
     theirs, info = load(name, quantized)
     assert info == source_info

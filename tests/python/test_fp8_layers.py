@@ -31,7 +31,7 @@ def mixed(tmp_path_factory):
     def get(action, format):
         if (action, format) not in made:
             folder = at / f"{action}-{format}"
-            (at / "recipe.yaml").write_text(f"scheme: nvfp4a16\nrules:\n  - kind: attention\n    action: {action}\n")
+            (at / "recipe.yaml").write_text(f"scheme: w4a16\nrules:\n  - kind: attention\n    action: {action}\n")
             nvfp4.quantize_checkpoint(at / "bf16", folder, recipe=str(at / "recipe.yaml"), format=format,
                                       **({"input_amax": at / "amax.json"} if action == "fp8" else {}))
             nvfp4.convert(folder, at / f"plain-{folder.name}", to="bf16")

@@ -41,7 +41,7 @@ def test_what_was_converted_from_gguf_loads(tmp_path, family, format, foreign):
     model = (transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)) if family == "llama" else
              transformers.MixtralForCausalLM(transformers.MixtralConfig(**sizes, num_local_experts=4)))
     model.to(torch.bfloat16).save_pretrained(tmp_path / "source")
-    nvfp4.quantize_checkpoint(tmp_path / "source", tmp_path / "quantized", scheme="nvfp4a16")
+    nvfp4.quantize_checkpoint(tmp_path / "source", tmp_path / "quantized", scheme="w4a16")
     nvfp4.convert(tmp_path / "quantized", tmp_path / "model.gguf", to="gguf")
     file = tmp_path / "model.gguf"
     if foreign:
@@ -89,7 +89,7 @@ def test_foreign_files_compute_what_the_model_does(name, tmp_path):
         if "bias" in key:  # zeros would hide a bias that is lost
             torch.nn.init.normal_(tensor.data, std=0.5)
     model.to(torch.bfloat16).save_pretrained(tmp_path / "source")
-    nvfp4.quantize_checkpoint(tmp_path / "source", tmp_path / "quantized", scheme="nvfp4a16",
+    nvfp4.quantize_checkpoint(tmp_path / "source", tmp_path / "quantized", scheme="w4a16",
                               ignore=["*.kv_*", "*.q_a_*", "*.q_b_*"])  # llama.cpp applies no scale to these
     nvfp4.convert(tmp_path / "quantized", tmp_path / "model.gguf", to="gguf")
     without_our_keys(tmp_path / "model.gguf", tmp_path / "foreign.gguf")

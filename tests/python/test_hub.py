@@ -56,7 +56,7 @@ def script(local, tmp_path):
                               capture_output=True, text=True)
 
     run.log = lambda: (tmp_path / "log").read_text() if (tmp_path / "log").exists() else ""
-    run.work = tmp_path / "work"
+    run.work, run.environment = tmp_path / "work", environment
     return run
 
 
@@ -82,6 +82,13 @@ def test_no_download_without_a_run(script):
     for words in (["quantize", "org/a", "o", "--dry-run"], ["quantize", "org/a", "o", "--no-such-option"],
                   ["convert", "org/a", "o"], ["help", "quantize"], ["quantize", "org/a", "s3://b/o"]):
         script(*words)
+    assert script.log() == ""
+
+
+def test_offline_nothing_is_downloaded(script):
+    script.environment["HF_HUB_OFFLINE"] = "1"
+    run = script("inspect", "org/a")
+    assert run.returncode == 1 and "HF_HUB_OFFLINE is set" in run.stderr, run.stderr
     assert script.log() == ""
 
 

@@ -140,7 +140,7 @@ def loaded(auto, folder, source, loader):
 def check(model_type, kind, sizes, theirs, ours, ignore, tmp_path):
     auto, source = make(model_type, kind, sizes, tmp_path / "source")
     out = tmp_path / "out"
-    nvfp4.quantize_checkpoint(tmp_path / "source", out, scheme="nvfp4a16", format="compressed-tensors", ignore=ignore)
+    nvfp4.quantize_checkpoint(tmp_path / "source", out, scheme="w4a16", format="compressed-tensors", ignore=ignore)
     for loader, expected in (("transformers", theirs), ("transformers+nvfp4", ours)):
         answer = ask.ask(str(out), loader)
         assert answer["verdict"] == expected, answer
@@ -162,7 +162,7 @@ def test_so_is_that_about_experts_that_are_kept(model_type, tmp_path):
 def test_sixty_types_answer_as_they_load(model_type, tmp_path):
     auto, source = make(model_type, "CausalLM", TINY, tmp_path / "source")
     out = tmp_path / "out"
-    nvfp4.quantize_checkpoint(tmp_path / "source", out, scheme="nvfp4a16", format="compressed-tensors")
+    nvfp4.quantize_checkpoint(tmp_path / "source", out, scheme="w4a16", format="compressed-tensors")
     vllm = nvfp4.verify(out)["loaders"]["vllm"]
     assert ("does not list" in vllm["text"]) == (model_type in NOT_LISTED), vllm
     for loader in ("transformers", "transformers+nvfp4"):
@@ -174,7 +174,7 @@ def test_sixty_types_answer_as_they_load(model_type, tmp_path):
 def llama(tmp_path_factory):
     folder = tmp_path_factory.mktemp("llama")
     make("llama", *TYPES["llama"][:2], folder / "source")
-    nvfp4.quantize_checkpoint(folder / "source", folder / "out", scheme="nvfp4a16", format="compressed-tensors")
+    nvfp4.quantize_checkpoint(folder / "source", folder / "out", scheme="w4a16", format="compressed-tensors")
     return folder / "out"
 
 

@@ -25,7 +25,7 @@ transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 
 FORMATS = ("modelopt", "compressed-tensors")
-SCHEMES = ("nvfp4a16", "nvfp4")
+SCHEMES = ("w4a16", "w4a4")
 INPUT_AMAX = 10.5
 
 
@@ -34,7 +34,7 @@ def folders(tmp_path_factory):
     """(family, scheme, format) -> (quantized, source) folders, made once."""
     made, sources = {}, {}
 
-    def get(family, scheme="nvfp4a16", format="modelopt"):
+    def get(family, scheme="w4a16", format="modelopt"):
         key = family, scheme, format
         if key not in made:
             at = tmp_path_factory.mktemp("model")
@@ -97,7 +97,7 @@ class Reference:
 
     def __init__(self, model, quantized, source, scheme, dtype):
         self.model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype).eval()
-        stored, quantize = tensors(quantized), scheme == "nvfp4"
+        stored, quantize = tensors(quantized), scheme == "w4a4"
         for name, module in ours(model).items():
             plain = self.model.get_submodule(name)
             if isinstance(module, backend.Nvfp4Linear):
@@ -145,11 +145,11 @@ CASES = [(family, format) for family in FAMILIES for format in FORMATS
 
 @pytest.mark.parametrize("family, format", CASES)
 def test_weights_alone_give_what_decoded_weights_give(folders, family, format):
-    quantized, source = folders(family, "nvfp4a16", format)
+    quantized, source = folders(family, "w4a16", format)
     model = load(quantized)
     assert len(ours(model)) >= 5
-    exact = Reference(model, quantized, source, "nvfp4a16", torch.float64).logits()
-    rounded = Reference(model, quantized, source, "nvfp4a16", torch.float32).logits()
+    exact = Reference(model, quantized, source, "w4a16", torch.float64).logits()
+    rounded = Reference(model, quantized, source, "w4a16", torch.float32).logits()
     # FP32 sums of another order: not further from FP64 than PyTorch's own, within a factor.
     assert distance(logits(model), exact) <= 4 * distance(rounded, exact)
 
@@ -158,10 +158,10 @@ def test_weights_alone_give_what_decoded_weights_give(folders, family, format):
     ("llama", "modelopt"), ("llama", "compressed-tensors"), ("qwen2", "compressed-tensors"),
     ("mixtral", "modelopt"), ("qwen3_moe", "compressed-tensors")])
 def test_w4a4_quantizes_inputs_with_the_stored_scale(folders, family, format):
-    quantized, source = folders(family, "nvfp4", format)
+    quantized, source = folders(family, "w4a4", format)
     model = load(quantized)
-    expected = Reference(model, quantized, source, "nvfp4", torch.float32).logits()
-    without = Reference(model, quantized, source, "nvfp4a16", torch.float32).logits()
+    expected = Reference(model, quantized, source, "w4a4", torch.float32).logits()
+    without = Reference(model, quantized, source, "w4a16", torch.float32).logits()
     # A sum that differs in its last bit may give another code, in rare elements.
     assert distance(logits(model), expected) <= 0.05 * distance(without, expected)
 
@@ -179,12 +179,12 @@ def test_saving_gives_the_checkpoint_back(folders, tmp_path, family, scheme, for
     config = [json.loads((f / "config.json").read_text())["quantization_config"]
               for f in (quantized, tmp_path / "again")]
     assert config[0]["quant_method"] == config[1]["quant_method"]
-    assert Schemes(config[1]).quantizes_input("any.module") == (scheme == "nvfp4")
+    assert Schemes(config[1]).quantizes_input("any.module") == (scheme == "w4a4")
     load(tmp_path / "again")
 
 
 def test_generating_twice_gives_the_same_text(folders):
-    model = load(folders("llama", "nvfp4")[0], torch.bfloat16)
+    model = load(folders("llama", "w4a4")[0], torch.bfloat16)
     first, second = (model.generate(TOKENS[:1, :5], max_new_tokens=12, do_sample=False)
                      for _ in range(2))
     assert torch.equal(first, second) and first.shape[1] == 17
@@ -228,7 +228,7 @@ def test_packed_weights_are_all_that_is_held(folders):
 
 
 def test_moving_and_casting_keep_the_weights(folders):
-    model = load(folders("llama", "nvfp4")[0], torch.bfloat16)
+    model = load(folders("llama", "w4a4")[0], torch.bfloat16)
     before = {name: t.clone() for name, t in model.state_dict().items()}
     model.to(torch.float32)
     for name, tensor in model.state_dict().items():
@@ -240,7 +240,7 @@ def test_moving_and_casting_keep_the_weights(folders):
 
 
 def test_a_state_dict_loads_again(folders):
-    quantized = folders("qwen3_moe", "nvfp4")[0]
+    quantized = folders("qwen3_moe", "w4a4")[0]
     model, other = load(quantized), load(quantized)
     expected = logits(model)
     state = model.state_dict()
@@ -253,7 +253,7 @@ def test_a_state_dict_loads_again(folders):
 
 def test_layers_of_one_product_keep_their_scales(folders, tmp_path):
     """Global scales are each layer's own; inputs are quantized with the largest input scale."""
-    quantized, source = folders("llama", "nvfp4")
+    quantized, source = folders("llama", "w4a4")
 
     def edit(t):
         for name in [n for n in t if n.endswith(("v_proj.weight_scale_2", "up_proj.weight_scale_2"))]:
@@ -262,8 +262,8 @@ def test_layers_of_one_product_keep_their_scales(folders, tmp_path):
             t[name] = t[name] / 3
     folder = damaged(quantized, tmp_path / "differ", edit)
     model = load(folder)
-    expected = Reference(model, folder, source, "nvfp4", torch.float32).logits()
-    before = Reference(model, quantized, source, "nvfp4", torch.float32).logits()
+    expected = Reference(model, folder, source, "w4a4", torch.float32).logits()
+    before = Reference(model, quantized, source, "w4a4", torch.float32).logits()
     assert distance(logits(model), expected) <= 0.05 * distance(before, expected)
 
 
@@ -273,8 +273,8 @@ def test_layers_of_one_product_keep_their_scales(folders, tmp_path):
 @pytest.mark.parametrize("family", ("llama", "mixtral"))
 def test_quantizing_while_loading_equals_the_command(folders, tmp_path, family):
     source = folders(family)[1]
-    nvfp4.quantize_checkpoint(source, tmp_path / "command", scheme="nvfp4", method="max")
-    model = load(source, torch.bfloat16, quantization_config=backend.Nvfp4Config("nvfp4", "max"))
+    nvfp4.quantize_checkpoint(source, tmp_path / "command", scheme="w4a4", method="max")
+    model = load(source, torch.bfloat16, quantization_config=backend.Nvfp4Config("w4a4", "max"))
     assert len(ours(model)) == len(ours(load(tmp_path / "command")))
     model.save_pretrained(tmp_path / "saved")
     before, after = tensors(tmp_path / "command"), tensors(tmp_path / "saved")
@@ -289,11 +289,11 @@ def test_what_was_quantized_while_loading_can_be_kept(folders, tmp_path, monkeyp
     source = folders("llama")[1]
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    model = load(source, quantization_config=backend.Nvfp4Config("nvfp4a16", ignore=["*.down_proj"]))
+    model = load(source, quantization_config=backend.Nvfp4Config("w4a16", ignore=["*.down_proj"]))
     assert not list((tmp_path / "temporary").iterdir())
     assert len(ours(model)) == 12
     kept = load(source, quantization_config=backend.Nvfp4Config(
-        "nvfp4a16", ignore=["*.down_proj"], keep=tmp_path / "kept"))
+        "w4a16", ignore=["*.down_proj"], keep=tmp_path / "kept"))
     assert torch.equal(logits(load(tmp_path / "kept")), logits(kept))
     assert torch.equal(logits(model), logits(kept))
 

@@ -34,7 +34,7 @@ def folders(tmp_path):
     def get(save):
         torch.manual_seed(1)
         save(tmp_path / "source")
-        nvfp4.quantize_checkpoint(tmp_path / "source", tmp_path / "quantized", scheme="nvfp4a16")
+        nvfp4.quantize_checkpoint(tmp_path / "source", tmp_path / "quantized", scheme="w4a16")
         nvfp4.convert(tmp_path / "quantized", tmp_path / "plain", to="bf16")
         return tmp_path / "quantized", tmp_path / "plain"
 

@@ -64,9 +64,9 @@ def transformers():
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("family, dtype, options", (
-    ("llama", torch.bfloat16, {}), ("llama", torch.float32, {"scheme": "nvfp4a16", "method": "max"}),
+    ("llama", torch.bfloat16, {}), ("llama", torch.float32, {"scheme": "w4a16", "method": "max"}),
     ("qwen2", torch.bfloat16, {"recipe": "mlp"}), ("phi3", torch.float16, {}),
-    ("qwen3_moe", torch.bfloat16, {}), ("mixtral", torch.bfloat16, {"scheme": "nvfp4a16"})))
+    ("qwen3_moe", torch.bfloat16, {}), ("mixtral", torch.bfloat16, {"scheme": "w4a16"})))
 def test_bytes_are_those_of_the_checkpoint(transformers, tmp_path, family, dtype, options):
     from models_of_families import FAMILIES, TOKENS
     torch.manual_seed(1)
@@ -88,7 +88,7 @@ def test_conv1d_is_quantized_transposed(transformers):
     tokens = torch.arange(12)[None]
     with torch.no_grad():
         before = model(tokens).logits
-        quantize_(model, scheme="nvfp4a16")
+        quantize_(model, scheme="w4a16")
         after = model(tokens).logits
     assert quantized(model) == plain.keys() and len(plain) == 4
     for name, weight in plain.items():
@@ -134,7 +134,7 @@ def test_a_filter_chooses_instead_of_the_rules():
 def test_encoders_leave_their_fast_path(given):
     torch.manual_seed(1)
     module = nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), 2).eval()
-    quantize_(module, scheme="nvfp4a16", filter=lambda layer, name: "linear" in name)
+    quantize_(module, scheme="w4a16", filter=lambda layer, name: "linear" in name)
     x, plain = torch.randn(2, 5, 64), copy.deepcopy(module)
     for layer in plain.layers:
         for name in ("linear1", "linear2"):
@@ -161,14 +161,14 @@ def test_layers_with_a_forward_of_their_own_stay():
 @pytest.mark.parametrize("method", ("mse", "max"))
 def test_a_layer_multiplies_its_quantized_weight(dtype, method):
     linear = small().k_proj.to(dtype)
-    layer = Nvfp4Linear.from_linear(linear, scheme="nvfp4a16", method=method)
+    layer = Nvfp4Linear.from_linear(linear, scheme="w4a16", method=method)
     q = nvfp4.quantize(linear.weight.detach(), method)
     expected = nn.functional.linear(X.double(), nvfp4.dequantize(q).double(), linear.bias.double())
     torch.testing.assert_close(layer(X.to(dtype)).double(), expected, rtol=0, atol=0.03 if dtype == torch.bfloat16 else 0.004)
     assert layer.bias is linear.bias and layer(X.to(dtype)).dtype == dtype
 
 
-@pytest.mark.parametrize("scheme", ("nvfp4", "nvfp4a16"))
+@pytest.mark.parametrize("scheme", ("w4a4", "w4a16"))
 @pytest.mark.parametrize("copied", (copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), lambda m: m.to("cpu")))
 def test_modules_are_copied_and_pickled(scheme, copied):
     module = small()

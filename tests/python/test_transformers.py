@@ -29,7 +29,7 @@ STACKS_EXPERTS = int(transformers.__version__.split(".")[0]) >= 5
 ROUNDS_GLOBAL_SCALE = not STACKS_EXPERTS
 LEAVES_OUT = (f"transformers {transformers.__version__} leaves weight_global_scale of stacked experts "
               "out (huggingface/transformers#48371); test_transformers_4.py does it")
-SCHEMES = ("nvfp4a16", "nvfp4")
+SCHEMES = ("w4a16", "w4a4")
 TOKENS = torch.arange(3, 27).reshape(2, 12)
 INPUT_AMAX = 10.5  # 2688 / 256
 DIVISOR = 2.0**14  # of every weight in a levelled model
@@ -196,7 +196,7 @@ def test_any_global_scale_stays_within_the_bound(folders, name):
     Then one BF16 rounding each: 2^-8 twice."""
     if name in MOE and STACKS_EXPERTS:
         pytest.skip(LEAVES_OUT)
-    quantized, plain = folders(name, "nvfp4a16", False)
+    quantized, plain = folders(name, "w4a16", False)
     theirs, ours = load(quantized), load(plain)
     expected = plain_parameters(ours)
     relative = 2 * 2.0**-8 + (2.0**-8 if ROUNDS_GLOBAL_SCALE else 4 * 2.0**-24)
@@ -214,7 +214,7 @@ def test_any_global_scale_stays_within_the_bound(folders, name):
 @pytest.mark.parametrize("name", MODELS)
 def test_activations_are_quantized_to_the_same_values(folders, name):
     """W4A4 in compressed-tensors: scales for each 16 on the fly, the global one from the file."""
-    model = load(folders(name, "nvfp4", True)[0])
+    model = load(folders(name, "w4a4", True)[0])
     torch.nn.Module.float(model)
     generator = torch.Generator().manual_seed(5)
     linears = quantized_linears(model)
@@ -231,7 +231,7 @@ def test_activations_are_quantized_to_the_same_values(folders, name):
 
 
 def test_what_transformers_loads_is_what_safetensors_reads(folders):
-    quantized, _ = folders("llama", "nvfp4", True)
+    quantized, _ = folders("llama", "w4a4", True)
     with safe_open(quantized / "model.safetensors", framework="pt") as file:
         names = set(file.keys())
         assert file.get_tensor("model.layers.0.mlp.up_proj.weight_global_scale") == DIVISOR

@@ -108,6 +108,7 @@ struct QuantizeReport {
   int rank = 0, ranks = 1;            ///< see QuantizeCheckpointOptions
   /// False if other ranks have shards to write. The last of them completes the output.
   bool complete = true;
+  bool nothing_done = false;  ///< true if the output was complete before the run
   bool dry_run = false;
 };
 

@@ -163,7 +163,7 @@ inline constexpr OptionRow<QuantizeCheckpointOptions> kQuantizeOptions[] = {
     {.names = "--scheme",
      .member = &QuantizeCheckpointOptions::scheme,
      .value = "NAME",
-     .text = "nvfp4: 4-bit weights and activations, the default; nvfp4a16: weights only",
+     .text = "{choices}; w4a4 if not given",
      .effect = Effect::form,
      .choices = option_rules::schemes},
     {.names = "--format",
@@ -259,7 +259,7 @@ inline constexpr OptionRow<QuantizeCheckpointOptions> kQuantizeOptions[] = {
 /// scales; `method` is for FP8 weights.
 struct ConvertOptions : RunOptions {
   std::string to;  ///< one of conversion_targets(); "": the format of an output ".gguf"
-  /// The scheme of the output. By default it is that of the input's NVFP4 weights, else `nvfp4`.
+  /// The scheme of the output. By default it is that of the input's NVFP4 weights, else W4A4.
   std::optional<Scheme> scheme;
   Allowed allow;
 };
@@ -280,7 +280,7 @@ inline constexpr OptionRow<ConvertOptions> kConvertOptions[] = {
     {.names = "--scheme",
      .member = &ConvertOptions::scheme,
      .value = "NAME",
-     .text = "nvfp4 (W4A4) or nvfp4a16 (weights only); as in the input if not given",
+     .text = "{choices}; as in the input if not given",
      .choices = option_rules::schemes},
     {.names = "--method",
      .member = &ConvertOptions::method,

@@ -55,9 +55,9 @@ def _quantized(matrix, method, scale):
 
 def quantizes_inputs(scheme):
     """Returns whether a scheme is W4A4. Raises InvalidValueError for an unknown one."""
-    if scheme not in ("nvfp4", "nvfp4a16"):
-        raise InvalidValueError(f"scheme = {scheme!r}, must be 'nvfp4' (W4A4) or 'nvfp4a16' (W4A16)")
-    return scheme == "nvfp4"
+    if scheme not in ("w4a4", "w4a16"):
+        raise InvalidValueError(f"scheme = {scheme!r}, must be 'w4a4' or 'w4a16'")
+    return scheme == "w4a4"
 
 
 class _Packs:
@@ -162,7 +162,7 @@ class Nvfp4Linear(_Packs, nn.Linear):
         self._is_hf_initialized = True
 
     @classmethod
-    def from_linear(cls, linear: nn.Module, *, scheme: str = "nvfp4", method: str = "mse") -> "Nvfp4Linear":
+    def from_linear(cls, linear: nn.Module, *, scheme: str = "w4a4", method: str = "mse") -> "Nvfp4Linear":
         """Returns the layer with the quantized weight of an nn.Linear, or of a Conv1D of transformers, and its bias.
 
         scheme, method  as of nvfp4.quantize_checkpoint; the input scale of W4A4 is 1, as without statistics

@@ -25,7 +25,7 @@ _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", t
 _STACKS = "gate_up_proj", "down_proj"
 
 
-def quantize_(module: nn.Module, *, scheme: str = "nvfp4", method: str = "mse",
+def quantize_(module: nn.Module, *, scheme: str = "w4a4", method: str = "mse",
               recipe: Optional[Union[str, PathLike]] = None,
               filter: Optional[Callable[[nn.Module, str], bool]] = None) -> None:
     """Quantizes the linear layers of a module in place, on its device: nn.Linear, stacked experts of transformers, and

@@ -30,7 +30,7 @@ class Nvfp4Config(QuantizationConfigMixin):
           temporary one, in TMPDIR, which is removed when the model is loaded
     """
 
-    def __init__(self, scheme="nvfp4", method="mse", *, ignore=(), include=(), fuse=(),
+    def __init__(self, scheme="w4a4", method="mse", *, ignore=(), include=(), fuse=(),
                  input_amax=None, device="cpu", keep=None, **others):
         if others:
             raise InvalidValueError(f"{next(iter(others))}: no such option, must be scheme, method, "

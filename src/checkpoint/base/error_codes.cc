@@ -52,7 +52,7 @@ constexpr ErrorInfo kCodes[] = {
     {ErrorCode::incomplete, "FormatError", "the folder is incomplete: an interrupted run left it",
      "run the command that wrote it again with --resume"},
     {ErrorCode::header, "FormatError", "the header of a .safetensors file is damaged",
-     "download the file again"},
+     "download the file again, or give a model folder, a .safetensors or a .gguf file"},
     {ErrorCode::lfs_pointer, "FormatError", "the file is a Git LFS pointer, not its content",
      "git lfs pull, or hf download ORG/MODEL"},
     {ErrorCode::tensor_ranges, "FormatError", "tensors of a file overlap or leave gaps",

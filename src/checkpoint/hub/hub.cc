@@ -153,7 +153,8 @@ using namespace checkpoint;
 
 std::optional<fs::path> find_cached_model(const fs::path& name) {
   std::error_code error;
-  if (fs::exists(fs::symlink_status(name, error))) return name;
+  const bool exists = fs::exists(fs::symlink_status(name, error));
+  if (exists || error == std::errc::permission_denied) return name;
   const std::optional<HubName> hub_name = hub_name_of(name.string());
   return hub_name ? snapshot_of(*hub_name) : name;
 }
@@ -162,9 +163,12 @@ fs::path find_model(const fs::path& name) {
   if (auto folder = find_cached_model(name)) return *folder;
   throw IoError(
       fmt::format("{}: no such folder, and the model is not whole in the Hugging Face cache {}; "
-                  "'{}' fetches "
+                  "{}'{}' fetches "
                   "it, if the disk has room for all of it (pip install huggingface_hub has hf)",
                   name.string(), printable(hub_cache().string(), 4096),
+                  environment("HF_HUB_OFFLINE").empty()
+                      ? ""
+                      : "HF_HUB_OFFLINE is set, so nothing is downloaded; without it ",
                   hub_name_of(name.string())->download_command()),
       ErrorCode::not_in_hub_cache);
 }

@@ -63,14 +63,36 @@ Descriptor open_to_read(const std::filesystem::path& path) {
   return fd;
 }
 
+/// Returns the first folder of a path in which this process may not look, or "".
+std::filesystem::path closed_folder(const std::filesystem::path& path) {
+  std::filesystem::path folder;
+  for (const std::filesystem::path& part : path) {
+    std::error_code error;
+    static_cast<void>(std::filesystem::status(folder / part, error));
+    if (error == std::errc::permission_denied) return folder.empty() ? "." : folder;
+    folder /= part;
+  }
+  return {};
+}
+
+/// Returns the reason of a refusal. It names a folder above the path that is closed.
+std::string reason_of(const std::filesystem::path& path, const std::error_code& error) {
+  const std::filesystem::path closed =
+      error == std::errc::permission_denied ? closed_folder(path) : "";
+  return closed.empty() ? error.message()
+                        : fmt::format("{}: this user may not search the folder {}", error.message(),
+                                      printable(closed.string(), 4096));
+}
+
 }  // namespace
 
 void throw_io_error(const std::filesystem::path& path, const std::string& action, int error) {
-  const ErrorCode code = error_code(std::error_code(error, std::generic_category()));
-  throw IoError(fmt::format("{}: cannot {}: {}{}", printable(path.string(), 4096), action,
-                            code == ErrorCode::disk_full ? "disk full: " : "",
-                            std::generic_category().message(error)),
-                code);
+  const std::error_code reason(error, std::generic_category());
+  const ErrorCode code = error_code(reason);
+  throw IoError(
+      fmt::format("{}: cannot {}: {}{}", printable(path.string(), 4096), action,
+                  code == ErrorCode::disk_full ? "disk full: " : "", reason_of(path, reason)),
+      code);
 }
 
 void require_readable(const std::filesystem::path& path) {
@@ -94,7 +116,8 @@ void throw_io_error(const std::filesystem::filesystem_error& error) {
   if (what.starts_with(kPrefix)) what.remove_prefix(kPrefix.size());
   what = what.substr(0, what.find(": " + reason));
   const std::string path = printable(error.path1().string(), 4096);
-  throw IoError(fmt::format("{}{}{}: {}", path, path.empty() ? "" : ": ", what, reason),
+  throw IoError(fmt::format("{}{}{}: {}", path, path.empty() ? "" : ": ", what,
+                            reason_of(error.path1(), error.code())),
                 error_code(error.code()));
 }
 

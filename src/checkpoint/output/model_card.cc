@@ -138,8 +138,7 @@ class Card {
       for (const std::string& word : words) out += fmt::format("- {}\n", yaml(word));
     }
     out += fmt::format("quantized_by: nvfp4.cpp\ntags:\n- nvfp4\n- fp4\n- {}\n- {}\n",
-                       std::string(scheme_name(options_.scheme)) == "nvfp4" ? "w4a4" : "w4a16",
-                       plan_.format->name);
+                       scheme_name(options_.scheme), plan_.format->name);
     return out + "---\n";
   }
 

@@ -101,7 +101,7 @@ float MatrixPlanner::input_amax(const EncodedTensor& c, const WeightSlice& slice
 void MatrixPlanner::decide() {
   const bool a16 = options_.scheme == Scheme::nvfp4a16;
   if (a16 && options_.input_amax)
-    plan_.warnings.emplace_back("--input-amax: no effect, scheme nvfp4a16 has no input scales");
+    plan_.warnings.emplace_back("--input-amax: no effect, scheme w4a16 has no input scales");
   share_inputs();
   plan_.units.reserve(group_of_.size());
   plan_.groups.reserve(groups_.size());

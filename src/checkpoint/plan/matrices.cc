@@ -121,7 +121,7 @@ void MatrixPlanner::warn() {
   if (options_.task == TransformOptions::Task::quantize)
     warn(without_input_,
          fmt::format("{} of {} weights that are NVFP4 in the input have no input scale and get "
-                     "1, --scheme nvfp4a16 leaves activations alone",
+                     "1, --scheme w4a16 leaves activations alone",
                      without_input_.count, copies_));
   warn(unmeasured_,
        fmt::format("the amax of the inputs of {} FP8 weights is not known, their input scale is 1; "

@@ -35,7 +35,7 @@ rules:
     action: fp8
 )"},
       {"w4a16", R"(about: every linear layer and every expert, weights only
-scheme: nvfp4a16
+scheme: w4a16
 rules: []
 )"},
   };

@@ -114,7 +114,7 @@ class Repairer {
       if (!own) continue;  // Neither a group nor a list names the module.
       require<UnsupportedError>(!wanted || own == wanted,
                                 "{}: activations are in 4 bits {}, which is not written in one "
-                                "checkpoint; nvfp4 convert --scheme nvfp4a16 makes them one",
+                                "checkpoint; nvfp4 convert --scheme w4a16 makes them one",
                                 t.data.describe(), *own ? "here only" : "elsewhere only");
       wanted = own;
     }

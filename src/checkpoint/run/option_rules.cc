@@ -57,7 +57,9 @@ std::vector<std::string> loaders() {
 std::vector<std::string> methods() { return method_names(); }
 std::vector<std::string> quantizers() { return quantizer_names(); }
 std::vector<std::string> recipes() { return recipe_names(); }
-std::vector<std::string> schemes() { return scheme_names(); }
+std::vector<std::string> schemes() {
+  return {"w4a4: 4-bit weights and activations", "w4a16: 4-bit weights"};
+}
 
 std::vector<std::string> targets() {
   std::vector<std::string> all;

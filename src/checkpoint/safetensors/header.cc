@@ -253,7 +253,9 @@ Header parse_header(std::span<const std::byte> start, std::uint64_t file_bytes,
   for (std::size_t i = 0; i < kLengthBytes; ++i)
     length |= std::to_integer<std::uint64_t>(start[i]) << (8 * i);
   require<FormatError>(length <= kMaxHeaderBytes, ErrorCode::header,
-                       "{}: header length {}, must be at most {}", where, length, kMaxHeaderBytes);
+                       "{}: no safetensors file: its first 8 bytes are a header length of {}, must "
+                       "be at most {}",
+                       where, length, kMaxHeaderBytes);
   require<FormatError>(length <= start.size() - kLengthBytes, ErrorCode::header,
                        "{}: header length {}, must fit into the file of {} bytes", where, length,
                        file_bytes);

@@ -36,7 +36,7 @@ VerifyReport verify(const VerifyOptions& options, Measured& measured) try {
   report.loader = options.loader;
   report.tensors = static_cast<std::int64_t>(subject.tensors.size());
   report.format = gguf ? "gguf" : "safetensors";
-  bool any_nvfp4 = false;
+  bool any_nvfp4 = false, inputs = false;
   for (const LogicalTensor& t : subject.tensors) {
     report.bytes += t.bytes;
     if (t.is_plain()) continue;
@@ -44,8 +44,9 @@ VerifyReport verify(const VerifyOptions& options, Measured& measured) try {
     if (!gguf && (report.format == "safetensors" || t.is_nvfp4()))
       report.format = t.names->format->name;
     any_nvfp4 |= t.is_nvfp4();
-    if (t.is_nvfp4() && report.scheme != "nvfp4") report.scheme = t.input ? "nvfp4" : "nvfp4a16";
+    inputs |= t.is_nvfp4() && t.input;
   }
+  if (any_nvfp4) report.scheme = scheme_name(inputs ? Scheme::nvfp4 : Scheme::nvfp4a16);
   if (subject.folder && subject.complete) check_layers(subject, findings);
   check_outside(subject, options.full, findings);
   check_zero_codes(subject, findings);

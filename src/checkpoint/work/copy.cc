@@ -74,14 +74,14 @@ GlobalScale copied_input(const LogicalTensor& t, const WeightSlice& slice,
                                 : declared != nullptr ? declared->algorithm
                                                       : std::string();
   require<UnsupportedError>(!algorithm.starts_with("W4A8"),
-                            "{}: {}, whose input scales are those of FP8; --scheme nvfp4a16 "
+                            "{}: {}, whose input scales are those of FP8; --scheme w4a16 "
                             "leaves them out",
                             t.data.describe(), algorithm);
   if (t.inputs.empty()) {
     const bool wanted =
         declared == nullptr || DeclaredTargets(*declared).activations_of(t.module()).value_or(true);
     throw ValueError(
-        fmt::format("{}: has no input scale, others have one; {}--scheme nvfp4a16 leaves out the "
+        fmt::format("{}: has no input scale, others have one; {}--scheme w4a16 leaves out the "
                     "others",
                     t.data.describe(), wanted ? "nvfp4 repair supplies it, and " : ""));
   }

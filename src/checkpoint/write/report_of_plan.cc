@@ -111,6 +111,7 @@ WrittenReport report_of_plan(const Plan& plan, const TransformOptions& options, 
   add_tensors(plan, report);
   if (options.dry_run) return told;
   if (output.complete()) {
+    report.nothing_done = true;
     report.warnings.emplace_back("the output is complete already, nothing was done");
     return told;
   }

@@ -185,7 +185,7 @@ TEST_F(GgufVerify, StaysSilentOnWhatWeWrite) {
     EXPECT_EQ(codes_of(report), std::set<std::string>{"input-scale-default"}) << text_of(report);
     EXPECT_FALSE(report.broken());
     EXPECT_EQ(report.format, "gguf");
-    EXPECT_EQ(report.scheme, "nvfp4");
+    EXPECT_EQ(report.scheme, "w4a4");
     EXPECT_EQ(report.quantized, 7);
   }
   EXPECT_TRUE(codes_of(verify(dir / "m.gguf", "vllm")).contains("loader-format"));
@@ -248,7 +248,7 @@ TEST(GgufInspect, ShowsTheFileAsItIs) {
   options.path = dir / "m.gguf";
   const InspectReport report = inspect_checkpoint(options);
   EXPECT_EQ(report.format, "gguf");
-  EXPECT_EQ(report.scheme, "nvfp4");
+  EXPECT_EQ(report.scheme, "w4a4");
   EXPECT_EQ(report.model_type, "qwen3moe");
   const auto find = [&](std::string_view name) {
     return *std::ranges::find(report.tensors, name, &InspectedTensor::name);

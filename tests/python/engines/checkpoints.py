@@ -33,7 +33,7 @@ def make_type(at, model_type):
     config = t.AutoConfig.for_model(model_type, **SIZES, intermediate_size=256, num_experts=4, num_local_experts=4,
                                     num_experts_per_tok=2, moe_intermediate_size=128, pad_token_id=0)
     t.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(at / "source")
-    nvfp4.quantize_checkpoint(at / "source", at / "out", scheme="nvfp4a16")
+    nvfp4.quantize_checkpoint(at / "source", at / "out", scheme="w4a16")
     return at / "out"
 
 
@@ -81,8 +81,8 @@ def input_of(stored, modules, x):
 
 # --- layers on one of four ranks: vLLM's and SGLang's have the same names and loaders ------------------
 
-FORMS = [("nvfp4a16", "modelopt"), ("nvfp4", "modelopt"), ("nvfp4a16", "compressed-tensors"),
-         ("nvfp4", "compressed-tensors")]
+FORMS = [("w4a16", "modelopt"), ("w4a4", "modelopt"), ("w4a16", "compressed-tensors"),
+         ("w4a4", "compressed-tensors")]
 EXPERTS = "model.layers.1.mlp.experts"
 _draw = torch.Generator().manual_seed(3)
 #: x, experts and their weights

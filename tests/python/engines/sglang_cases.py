@@ -54,7 +54,7 @@ def test_it_is_chosen_only_when_asked_for(folder, monkeypatch):
 
     engine.register(), engine.register()
     assert next(iter(QUANTIZATION_METHODS)) == "nvfp4"
-    config = json.loads((folder("qwen2", "nvfp4", "modelopt") / "config.json").read_text())["quantization_config"]
+    config = json.loads((folder("qwen2", "w4a4", "modelopt") / "config.json").read_text())["quantization_config"]
     config["quant_method"] = "modelopt_fp4"  # as SGLang rewrites it
     asked = engine.Nvfp4Config.override_quantization_method
     monkeypatch.delenv("NVFP4_SGLANG", raising=False)
@@ -87,7 +87,7 @@ def engine_of(folder):
     from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
 
     set_global_server_args_for_scheduler(ServerArgs(
-        model_path=str(folder("qwen3_moe", "nvfp4", "modelopt")), device="cpu"))
+        model_path=str(folder("qwen3_moe", "w4a4", "modelopt")), device="cpu"))
 
 
 @pytest.mark.parametrize("scheme, format", FORMS)
@@ -118,5 +118,5 @@ def test_experts_of_sglang_on_four_ranks(folder, engine_of, scheme, format, rank
             hidden_states=x, topk_output=(weights, local.int(), None))).hidden_states
     expected = of_experts(stored, EXPERTS, x, ids, weights, rank, by_expert)
     # W4A4: SwiGLU of other last bits may give another code, in rare elements.
-    bound = 2e-6 if scheme == "nvfp4a16" else 0.05
+    bound = 2e-6 if scheme == "w4a16" else 0.05
     assert distance(y, expected) <= bound * max(float(expected.std()), 0.1)

@@ -89,13 +89,13 @@ def check_serving(folder, ranks, layers, **options):
 
 def test_vllm_serves_a_dense_model_compiled(folder):
     """torch.compile, as vLLM does it by default: the product is a custom operator with a fake kernel."""
-    methods = check_serving(folder("llama", "nvfp4a16", "modelopt"), 1, 8)
+    methods = check_serving(folder("llama", "w4a16", "modelopt"), 1, 8)
     assert set(methods[0].values()) == {"Nvfp4LinearMethod"}
 
 
 def test_vllm_serves_experts_on_two_ranks(folder):
     """Attention is cut in two, and so are the experts."""
-    methods = check_serving(folder("qwen3_moe", "nvfp4", "compressed-tensors"), 2, 6, enforce_eager=True)
+    methods = check_serving(folder("qwen3_moe", "w4a4", "compressed-tensors"), 2, 6, enforce_eager=True)
     assert list(methods[0].values()).count("Nvfp4ExpertsMethod") == 2
 
 
@@ -110,8 +110,8 @@ def test_it_is_chosen_only_when_asked_for(folder, monkeypatch):
     from vllm.plugins import load_general_plugins
 
     load_general_plugins()
-    modelopt = folder("llama", "nvfp4", "modelopt")
-    other = folder("llama", "nvfp4a16", "compressed-tensors")
+    modelopt = folder("llama", "w4a4", "modelopt")
+    other = folder("llama", "w4a16", "compressed-tensors")
     monkeypatch.delenv("NVFP4_VLLM", raising=False)
     assert (chosen(modelopt, None), chosen(other, None)) == ("modelopt_fp4", "compressed-tensors")
     assert (chosen(modelopt, "nvfp4"), chosen(other, "nvfp4")) == ("nvfp4", "nvfp4")
@@ -235,14 +235,14 @@ def test_experts_of_vllm_on_four_ranks(folder, ranks, scheme, format, rank, by_e
                                 shared_experts_input=None)
     expected = of_experts(stored, base, x, ids, weights, rank, by_expert)
     # W4A4: SwiGLU of other last bits may give another code, in rare elements.
-    bound = 2e-6 if scheme == "nvfp4a16" else 0.05
+    bound = 2e-6 if scheme == "w4a16" else 0.05
     assert distance(y, expected) <= bound * max(float(expected.std()), 0.1)
 
 
 def test_uncuttable_weights_are_refused_before_loading(folder, ranks):
     from vllm.model_executor.layers.linear import RowParallelLinear
 
-    config = config_of(folder("llama", "nvfp4", "modelopt"))
+    config = config_of(folder("llama", "w4a4", "modelopt"))
     ranks(0, 8)
     name = "model.layers.0.mlp.down_proj"
     with pytest.raises(nvfp4.ShapeError, match=f"{name}: 40 of 320 inputs on each rank, must be a multiple of 16"):
@@ -252,7 +252,7 @@ def test_uncuttable_weights_are_refused_before_loading(folder, ranks):
 def test_scales_that_are_missing_are_named(folder, ranks):
     from vllm.model_executor.layers.linear import RowParallelLinear
 
-    at = folder("llama", "nvfp4", "modelopt")
+    at = folder("llama", "w4a4", "modelopt")
     ranks(0, 1)
     name = "model.layers.0.mlp.down_proj"
     for lost, message in ((f"{name}.weight_scale", "no 'weight_scale' was loaded"),
@@ -289,7 +289,7 @@ def test_other_layers_have_the_methods_of_vllm(ranks):
 def test_what_is_not_quantized_stays_as_it_is(folder, ranks):
     from vllm.model_executor.layers.linear import ColumnParallelLinear
 
-    config = config_of(folder("llama", "nvfp4", "modelopt"))
+    config = config_of(folder("llama", "w4a4", "modelopt"))
     ranks(0, 1)
     layer = ColumnParallelLinear(128, 512, bias=False, quant_config=config, params_dtype=torch.float32,
                                  prefix="lm_head")
