@@ -29,7 +29,10 @@ void CommandLine::add(const CommandOption& option) {
     try {
       option.set(arguments, words);
     } catch (const ValueError& e) {
-      throw UsageError(fmt::format("{}: {}", option.name(), e.what()),
+      std::string_view what = e.what();
+      if (const std::string start = option.keyword + " = "; what.starts_with(start))
+        what.remove_prefix(start.size());
+      throw UsageError(fmt::format("{}: {}", option.name(), what),
                        e.code == ErrorCode::value ? ErrorCode::usage : e.code);
     }
     return true;

@@ -33,8 +33,10 @@ bool g_json = false;
 int fail(std::string message, int status, ErrorCode code) {
   std::ranges::replace(message, '\n', ' ');
   const Style style(stderr);
-  say(fmt::format("{} {} {}\n", style.red("nvfp4: error:"), clean(message),
-                  style.dim(fmt::format("[{}]", error_info(code).name()))));
+  const auto [text, hint] = error_text(code, message);
+  say(fmt::format("{} {} {}\n{} {}\n", style.red("nvfp4: error:"), clean(text),
+                  style.dim(fmt::format("[{}]", error_info(code).name())), style.bold("hint:"),
+                  clean(hint)));
   if (!g_json) return status;
   try {
     print(error_json(code, message) + '\n');
@@ -51,13 +53,18 @@ std::string code_text(const ErrorInfo& c) {
 /// Returns all codes as the table of docs/errors.md.
 std::string code_table() {
   std::string out =
-      "# Errors\n\nEvery error has a code that stays the same when its text changes. It is at the "
-      "end "
-      "of the message,\nin `error.code` with `--json`, and in `error.code` in Python. `nvfp4 help "
-      "NV0102` explains one;\n`nvfp4 help errors` writes this page. [findings.md](findings.md) "
-      "lists "
-      "the "
-      "findings of `nvfp4 verify`.\n\n| code | type | meaning | fix |\n|---|---|---|---|\n";
+      "# Errors\n"
+      "\n"
+      "Every error has a code that stays the same when its text changes. It is at the end of the "
+      "message,\n"
+      "in `error.code` with `--json`, and in `error.code` in Python. The line `hint:` below it "
+      "says what to do:\n"
+      "the fix of the table, or one for the case. `nvfp4 help NV0102` explains a code; `nvfp4 help "
+      "errors` writes\n"
+      "this page. [findings.md](findings.md) lists the findings of `nvfp4 verify`.\n"
+      "\n"
+      "| code | type | meaning | fix |\n"
+      "|---|---|---|---|\n";
   for (const ErrorInfo& c : error_codes())
     out += fmt::format("| {} | {} | {} | {} |\n", c.name(), c.type, c.meaning, c.fix);
   return out;
@@ -110,8 +117,48 @@ std::string help_of(const Command& command) {
   return fmt::format("nvfp4 {} --help", command.name);
 }
 
+/// Returns the keyword at a place of a text, if it is a whole word, or "".
+std::string_view keyword_at(std::string_view text, std::size_t at) {
+  const auto is_of_word = [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; };
+  std::size_t end = at;
+  while (end < text.size() && is_of_word(text[end])) ++end;
+  return text.substr(at, end - at);
+}
+
+/// Returns the text of an error with the options as they are typed: "--method gptq" for "method =
+/// gptq". Names of options stand at its start, and anywhere in errors that are about options alone.
+std::string in_words_of(const Command& command, const Error& e) {
+  const auto* of_options = dynamic_cast<const OptionsError*>(&e);
+  const std::string_view text = e.what();
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const bool after_inside = out.ends_with(" is inside ") || out.ends_with(" is ");
+    const bool is_name = at == 0 || (of_options != nullptr && text[at - 1] == ' ' &&
+                                     (e.code != ErrorCode::output_in_input || after_inside));
+    const std::string_view keyword = is_name ? keyword_at(text, at) : "";
+    const CommandOption* const option = keyword.empty() ? nullptr : command.find_keyword(keyword);
+    const bool has_value = text.substr(at + keyword.size()).starts_with(" = ");
+    if (option == nullptr || (of_options == nullptr && !has_value)) {
+      out += text[at++];
+      continue;
+    }
+    out += option->name();
+    at += keyword.size() + (has_value ? 2 : 0);
+  }
+  const CommandOption* const at_fault =
+      of_options == nullptr ? nullptr : command.find_keyword(of_options->option);
+  if (at_fault == nullptr || out.find(at_fault->name()) != out.npos) return out;
+  return fmt::format("{}: {}", at_fault->name(), out);
+}
+
+/// Returns an error with the hint to look into the help.
 std::string with_help(const std::string& text, const Command& command) {
-  return fmt::format("{}{} see '{}'", text, text.ends_with('?') ? "" : ";", help_of(command));
+  const bool has_hint = text.find("; hint: ") != text.npos;
+  return fmt::format("{}{}'{}' lists all {}", text,
+                     !has_hint             ? "; hint: "
+                     : text.ends_with('?') ? " "
+                                           : "; ",
+                     help_of(command), command.name.empty() ? "commands" : "options");
 }
 
 /// Returns the words behind "--", which are no options.
@@ -150,6 +197,9 @@ int run(std::vector<std::string> words) {
   add_tune(app);
   add_selftest(app);
   add_texts(app);
+  const auto fail_as = [&](const Error& e, int status) {
+    return fail(in_words_of(command_of(app), e), status, error_code(e));
+  };
   const std::vector<std::string> behind = behind_dashes(words);
   try {
     part_empty_values(words);
@@ -172,11 +222,9 @@ int run(std::vector<std::string> words) {
     print(help_text(command.name == "help" ? program() : command));
     return 0;
   } catch (const OptionsError& e) {
-    const Command& command = command_of(app);
-    const CommandOption* const option = command.find_keyword(e.option);
-    const std::string text =
-        e.option.empty() || option == nullptr ? e.what() : option->name() + ": " + e.what();
-    return fail(fmt::format("{}; see '{}'", text, help_of(command)), kUsage, e.code);
+    return fail_as(e, kUsage);
+  } catch (const Error& e) {
+    return fail_as(e, kFailed);
   } catch (const CLI::RuntimeError& e) {
     return e.get_exit_code();
   } catch (const CLI::ParseError& e) {
@@ -184,9 +232,9 @@ int run(std::vector<std::string> words) {
     const Command& command = command_of(app);
     std::string text = unknown_word(command, remaining_of(app), behind);
     const auto* of_value = text.empty() ? dynamic_cast<const UsageError*>(&e) : nullptr;
-    if (text.empty()) text = e.what();
-    return fail(with_help(text, command), kUsage,
-                of_value != nullptr ? of_value->code : ErrorCode::usage);
+    if (of_value != nullptr && of_value->code != ErrorCode::usage)
+      return fail(e.what(), kUsage, of_value->code);
+    return fail(with_help(text.empty() ? e.what() : text, command), kUsage, ErrorCode::usage);
   }
 }
 
@@ -202,8 +250,6 @@ int main(int argc, char** argv) {
   g_json = std::find(words.begin(), options_end, "--json") != options_end;
   try {
     return run(std::move(words));
-  } catch (const nvfp4::Error& e) {
-    return fail(e.what(), kFailed, nvfp4::error_code(e));
   } catch (const std::bad_alloc& e) {
     return fail("out of memory", kFailed, nvfp4::error_code(e));
   } catch (const std::exception& e) {

@@ -38,8 +38,8 @@ std::size_t distance(std::string_view word, std::string_view name) {
   return word.size() >= 3 && name.starts_with(word) ? 1 : edits(word, name);
 }
 
-/// Returns a text such as "; did you mean 'quantize'?" with the name nearest to `word`, or "" if
-/// none is near.
+/// Returns a text such as "; hint: did you mean 'quantize'?" with the name nearest to `word`, or ""
+/// if none is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& names) {
   const std::string_view bare = without_dashes(word);
   const std::size_t most = std::max<std::size_t>(1, bare.size() / 3);
@@ -51,7 +51,7 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
       least = d;
       nearest = &name;
     }
-  return nearest == nullptr ? "" : fmt::format("; did you mean '{}'?", *nearest);
+  return nearest == nullptr ? "" : fmt::format("; hint: did you mean '{}'?", *nearest);
 }
 
 /// Returns options such as "--format". One letter is near every other, so short options are left
@@ -69,9 +69,9 @@ std::string unknown_option(const Command& command, std::string_view word) {
   std::string text = fmt::format("no option '{}'", name);
   if (!command.name.empty()) text += " of " + command.name;
   if (const std::string now = command.place_of_former(name); !now.empty())
-    return fmt::format("{}; did you mean '{}'?", text, now);
+    return fmt::format("{}; hint: did you mean '{}'?", text, now);
   for (const Command& other : commands())
-    if (other.find(name) != nullptr) return fmt::format("{}; {} has it", text, other.name);
+    if (other.find(name) != nullptr) return fmt::format("{}; hint: {} has it", text, other.name);
   return text + did_you_mean(name, long_options(command));
 }
 

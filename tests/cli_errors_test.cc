@@ -13,7 +13,7 @@ bool has(const std::string& text, std::string_view part) { return text.find(part
 
 TEST_F(Cli, ErrorsHaveTheirCodeAndJson) {
   Result r = run({"inspect", "nowhere"});
-  EXPECT_TRUE(r.err.ends_with(" [NV0102]\n")) << r.err;
+  EXPECT_TRUE(has(r.err, " [NV0102]\nhint: check the path")) << r.err;
   EXPECT_EQ(r.out, "");
   r = run({"inspect", "nowhere", "--json"});
   EXPECT_EQ(r.status, 1);

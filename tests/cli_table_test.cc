@@ -24,8 +24,7 @@ TEST(TableText, NarrowTerminalsGetALastColumnOfLines) {
   Table table("ll", 0);
   table.add({"size", "one two three four"});
   table.add_line({"to", "a b c d e f g h i j k l m"});
-  EXPECT_EQ(table.text(18),
-            "size  one two\n      three four\nto    a b c d e f g h i j k l m\n");
+  EXPECT_EQ(table.text(18), "size  one two\n      three four\nto    a b c d e f g h i j k l m\n");
 }
 
 TEST(TableText, NarrowTerminalsGetShorterNames) {

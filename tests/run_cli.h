@@ -145,12 +145,13 @@ inline bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// One line that starts as every error does, and names each of `parts`.
+/// A line that starts as every error does, and one with a hint. They name each of `parts`.
 inline void expect_one_line_error(const Result& r, int status, const Words& parts) {
   EXPECT_EQ(r.status, status) << r.err;
   EXPECT_EQ(r.out, "");
   EXPECT_TRUE(r.err.starts_with("nvfp4: error: ")) << r.err;
-  EXPECT_EQ(std::ranges::count(r.err, '\n'), 1) << r.err;
+  EXPECT_EQ(std::ranges::count(r.err, '\n'), 2) << r.err;
+  EXPECT_EQ(r.err.find("\nhint: "), r.err.find('\n')) << r.err;
   for (const std::string& part : parts) EXPECT_TRUE(has(r.err, part)) << part << " in " << r.err;
 }
 

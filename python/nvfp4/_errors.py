@@ -22,7 +22,7 @@ class Error(Exception):
         """Returns how to fix the error, in one line."""
         from . import _core
 
-        return _core.fixes[self.code]
+        return str(self).rpartition("; hint: ")[2] if "; hint: " in str(self) else _core.fixes[self.code]
 
 
 class ShapeError(Error, ValueError):

@@ -85,6 +85,8 @@ TEST(ErrorCodes, OfTheSystem) {
 }
 
 TEST(ErrorCodes, AsJsonHaveTheMessageAndTheFix) {
+  const ErrorText own = error_text(ErrorCode::not_found, "a; hint: b; hint: c");
+  EXPECT_EQ(own.message + "|" + own.hint, "a; hint: b|c");
   const auto json =
       nlohmann::json::parse(error_json(ErrorCode::not_found, "a\xff: there is none")).at("error");
   EXPECT_EQ(json.at("code"), "NV0102");

@@ -47,7 +47,7 @@ constexpr ErrorInfo kCodes[] = {
     {ErrorCode::access_denied, "IoError", "the file system refused access",
      "change the permissions, or run as the owner of the files"},
     {ErrorCode::io, "IoError", "the operating system refused to open, read, write or rename a file",
-     "the message names the file and the reason"},
+     "check the disk, the path and its permissions, then run again"},
 
     {ErrorCode::incomplete, "FormatError", "the folder is incomplete: an interrupted run left it",
      "run the command that wrote it again with --resume"},
@@ -78,7 +78,7 @@ constexpr ErrorInfo kCodes[] = {
     {ErrorCode::statistics, "FormatError", "a file of statistics is damaged",
      "write it again with nvfp4-calibrate"},
     {ErrorCode::format, "FormatError", "a file breaks the rules of its format",
-     "the message names file and tensor; nvfp4 verify says more, nvfp4 repair corrects NVFP4"},
+     "nvfp4 verify says more, nvfp4 repair corrects NVFP4"},
 
     {ErrorCode::resume_differs, "ValueError",
      "options or input differ from those of the interrupted run",
@@ -101,12 +101,12 @@ constexpr ErrorInfo kCodes[] = {
      "nvfp4-calibrate MODEL writes them; give the file with --statistics"},
     {ErrorCode::not_finite, "ValueError", "a value is infinite or NaN", "give finite values"},
     {ErrorCode::value, "ValueError", "an argument or an element is outside its domain",
-     "the message names argument, value and rule"},
+     "give a value that the message allows"},
 
     {ErrorCode::partial_block, "ShapeError", "a length is not a multiple of the block size, 16",
      "pad the rows with zeros, or do not quantize the matrix"},
     {ErrorCode::shape, "ShapeError", "sizes, strides or layouts do not fit",
-     "the message names argument, size and rule"},
+     "give sizes that the message allows"},
 
     {ErrorCode::device_unavailable, "UnsupportedError", "the GPU cannot be used",
      "nvfp4 --version --verbose says why; --device cpu gives the same bytes"},
@@ -123,7 +123,7 @@ constexpr ErrorInfo kCodes[] = {
      "the file is one part of a model in several GGUF files",
      "llama-gguf-split --merge FIRST-PART WHOLE"},
     {ErrorCode::unsupported, "UnsupportedError", "the request is valid, but not supported here",
-     "the message says what is supported"},
+     "use what the message says is supported"},
 
     {ErrorCode::other_device, "DeviceError", "arrays are on different devices",
      "move them to one device"},
@@ -163,11 +163,18 @@ ErrorCode error_code(const std::error_code& reason) {
   return ErrorCode::io;
 }
 
+ErrorText error_text(ErrorCode code, std::string_view message) {
+  constexpr std::string_view kHint = "; hint: ";
+  const std::size_t at = message.rfind(kHint);
+  if (at == message.npos) return {std::string(message), std::string(error_info(code).fix)};
+  return {std::string(message.substr(0, at)), std::string(message.substr(at + kHint.size()))};
+}
+
 std::string error_json(ErrorCode code, std::string_view message) {
   const ErrorInfo& info = error_info(code);
+  const auto [text, hint] = error_text(code, message);
   const Json json = {
-      {"error",
-       {{"code", info.name()}, {"type", info.type}, {"message", message}, {"fix", info.fix}}}};
+      {"error", {{"code", info.name()}, {"type", info.type}, {"message", text}, {"fix", hint}}}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -29,6 +29,11 @@ const ErrorInfo& error_info(ErrorCode code);
 ErrorCode error_code(const std::exception& error);
 /// Returns the code of a refusal by the operating system.
 ErrorCode error_code(const std::error_code& reason);
+/// The message of an error and what to do: the text behind "; hint: ", or the fix of the code.
+struct ErrorText {
+  std::string message, hint;
+};
+ErrorText error_text(ErrorCode code, std::string_view message);
 /// Returns {"error": {"code", "type", "message", "fix"}}, for --json.
 std::string error_json(ErrorCode code, std::string_view message);
 

@@ -50,7 +50,8 @@ void Measured::exchange(const std::string& stage, const std::string& identity,
   const auto found = stages_.find(stage);
   require<FormatError>(found != stages_.end() && (*found)["of"] == identity &&
                            (*found)["items"].size() == items.size(),
-                       "{}: holds results for other files; remove it", shared_.parts.string());
+                       "{}: holds results for other files; hint: remove it",
+                       shared_.parts.string());
   items = (*found)["items"];
   for (const nlohmann::json& item : items)
     require<FormatError>(!item.is_null(), "{}: a rank has not measured all of its share",
@@ -79,7 +80,7 @@ std::vector<int> Measured::join() try {
     require<FormatError>(
         json.is_object() && json.value("version", nlohmann::json()) == kVersionOfParts &&
             json.value("stages", nlohmann::json()).is_object(),
-        "{}: is not a results file of this version of nvfp4; remove it", path.string());
+        "{}: is not a results file of this version of nvfp4; hint: remove it", path.string());
     stages.push_back(std::move(json["stages"]));
   }
   if (!missing.empty()) return missing;
@@ -94,13 +95,13 @@ std::vector<int> Measured::join() try {
 void Measured::take(int rank, const nlohmann::json& stages) {
   const std::string file = file_of(rank).string();
   require<FormatError>(stages.size() == stages_.size(),
-                       "{}: holds results with other options; remove it", file);
+                       "{}: holds results with other options; hint: remove it", file);
   for (auto& [name, stage] : stages_.items()) {
     const nlohmann::json other = stages.value(name, nlohmann::json());
     const bool same = other.is_object() && other.value("of", nlohmann::json()) == stage["of"];
     const nlohmann::json items = same ? other.value("items", nlohmann::json()) : nlohmann::json();
     require<FormatError>(items.is_array() && items.size() == stage["items"].size(),
-                         "{}: holds results for other files; remove it", file);
+                         "{}: holds results for other files; hint: remove it", file);
     for (std::size_t i = 0; i < items.size(); ++i)
       if (!items[i].is_null()) stage["items"][i] = items[i];
   }

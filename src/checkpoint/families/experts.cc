@@ -33,7 +33,7 @@ bool is_transposed(const safetensors::TensorInfo& t, bool down, const ModelConfi
   if (const Stacks stacks = stacks_of(config); stacks != Stacks::unknown)
     return stacks != Stacks::rows && stacks != Stacks::rows_only;
   throw ValueError(fmt::format(
-      "{}: shape [{}, {}, {}] and hidden_size {} do not tell rows from columns; --ignore it",
+      "{}: shape [{}, {}, {}] and hidden_size {} do not tell rows from columns; hint: --ignore it",
       t.name, t.shape[0], d1, d2, hidden));
 }
 
@@ -69,7 +69,7 @@ std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
   const std::int64_t all_rows = tensor.shape[transposed ? 2 : 1];
   const std::int64_t cols = tensor.shape[transposed ? 1 : 2];
   require<ValueError>(!fused || all_rows % 2 == 0,
-                      "{}: {} rows of gate and up, must be even; --ignore it", tensor.name,
+                      "{}: {} rows of gate and up, must be even; hint: --ignore it", tensor.name,
                       all_rows);
   const std::int64_t parts = fused && !whole ? 2 : 1;
   const bool interleaved = parts == 2 && stacks_of(config) == Stacks::interleaved;

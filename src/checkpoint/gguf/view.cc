@@ -408,7 +408,7 @@ class View final : public checkpoint::TensorSource {
     if (bad == scales.end()) [[likely]]
       return;
     throw FormatError(fmt::format(
-        "{}: tensor '{}': scale {} is 0x{:02x}, must be at most 0x7e; nvfp4 verify says more",
+        "{}: tensor '{}': scale {} is 0x{:02x}, must be at most 0x7e; hint: nvfp4 verify says more",
         name_, printable(origin.stored->name),
         (origin.begin / kBlockBytes + first) * 4 + static_cast<std::uint64_t>(bad - scales.begin()),
         std::to_integer<int>(*bad)));

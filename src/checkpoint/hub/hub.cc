@@ -86,10 +86,11 @@ std::optional<std::string> cached_commit(const fs::path& model, const HubName& n
   if (!fs::exists(ref, error)) return {};
   std::string commit = read_model_text(ref);
   while (commit.ends_with('\n')) commit.pop_back();
-  require<FormatError>(is_commit(commit),
-                       "{}: names the commit '{}', must be 40 hexadecimal digits; remove the file, "
-                       "then '{}' writes it again",
-                       printable(ref.string(), 4096), printable(commit), name.download_command());
+  require<FormatError>(
+      is_commit(commit),
+      "{}: names the commit '{}', must be 40 hexadecimal digits; hint: remove the file, "
+      "then '{}' writes it again",
+      printable(ref.string(), 4096), printable(commit), name.download_command());
   return commit;
 }
 
@@ -163,7 +164,7 @@ fs::path find_model(const fs::path& name) {
   if (auto folder = find_cached_model(name)) return *folder;
   throw IoError(
       fmt::format("{}: no such folder, and the model is not whole in the Hugging Face cache {}; "
-                  "{}'{}' fetches "
+                  "hint: {}'{}' fetches "
                   "it, if the disk has room for all of it (pip install huggingface_hub has hf)",
                   name.string(), printable(hub_cache().string(), 4096),
                   environment("HF_HUB_OFFLINE").empty()

@@ -77,7 +77,7 @@ fs::path snapshot_of(const fs::path& cache) {
   require<FormatError>(
       main != all.end(),
       "{}: a Hugging Face cache with {} snapshots, and none that refs/main names; "
-      "{}",
+      "hint: {}",
       shown(cache), all.size(),
       all.empty() ? "hf download fetches one" : "name one: " + list_of(shown(all)));
   return *main;
@@ -128,10 +128,10 @@ std::string no_weights_text(const fs::path& folder) {
   const std::vector<fs::path> entries = entries_of(folder);
   if (const auto gguf = std::ranges::find(entries, fs::path(".gguf"), &fs::path::extension);
       gguf != entries.end())
-    return fmt::format("{}; name the GGUF file: {}", text, shown(*gguf));
+    return fmt::format("{}; hint: name the GGUF file: {}", text, shown(*gguf));
   if (const auto pickle = std::ranges::find_if(entries, is_pickle); pickle != entries.end())
     return fmt::format(
-        "{}, but {}, a pickle; this writes safetensors beside it: python3 -c \"import sys; "
+        "{}, but {}, a pickle; hint: this writes safetensors beside it: python3 -c \"import sys; "
         "sys.path.pop(0); import transformers as t; p = sys.argv[1]; "
         "getattr(t, t.AutoConfig.from_pretrained(p).architectures[0])"
         ".from_pretrained(p, dtype='auto').save_pretrained(p)\" {}",
@@ -153,7 +153,8 @@ std::string no_model_file_text(const fs::path& file) {
   fs::path to = file;
   to.replace_extension(".safetensors");
   return fmt::format(
-      "{}; this makes one of a pickle: python3 -c \"import sys; sys.path.pop(0); import torch; "
+      "{}; hint: this makes one of a pickle: python3 -c \"import sys; sys.path.pop(0); import "
+      "torch; "
       "from safetensors.torch import save_file; save_file({{k: v.clone() for k, v in "
       "torch.load(sys.argv[1], 'cpu', weights_only=True).items()}}, sys.argv[2], "
       "{{'format': 'pt'}})\" {} {}",
@@ -165,11 +166,10 @@ bool is_lfs_pointer(std::string_view text) {
 }
 
 void throw_lfs_pointer(const fs::path& path) {
-  throw FormatError(
-      fmt::format(
-          "{}: is a Git LFS pointer, not the file; git lfs pull in its folder fetches the file",
-          shown(path)),
-      ErrorCode::lfs_pointer);
+  throw FormatError(fmt::format("{}: is a Git LFS pointer, not the file; hint: git lfs pull in its "
+                                "folder fetches the file",
+                                shown(path)),
+                    ErrorCode::lfs_pointer);
 }
 
 void require_no_lfs_pointer(const fs::path& path) {

@@ -82,10 +82,11 @@ class Maker {
   }
 
   std::nullopt_t drop(const std::string& name, std::string_view what) {
-    require<UnsupportedError>(plan_.drop,
-                              "{}: tensor '{}': of {}, for which llama.cpp has no place; --allow "
-                              "drop leaves such tensors out",
-                              file_, printable(name), what);
+    require<UnsupportedError>(
+        plan_.drop,
+        "{}: tensor '{}': of {}, for which llama.cpp has no place; hint: --allow "
+        "drop leaves such tensors out",
+        file_, printable(name), what);
     dropped_[std::string(what)] += 1;
     return std::nullopt;
   }
@@ -96,11 +97,11 @@ class Maker {
     if (!place) return;
     require<UnsupportedError>(unit.slice.cols % kBlockElements == 0,
                               "{}: tensor '{}': {} columns, GGUF's NVFP4 needs a multiple of {}; "
-                              "exclude it when quantizing: --ignore",
+                              "hint: exclude it when quantizing: --ignore",
                               file_, printable(name), unit.slice.cols, kBlockElements);
     require<UnsupportedError>(place->scaled,
                               "{}: tensor '{}': NVFP4, but llama.cpp applies no global scale to "
-                              "{}; exclude it when quantizing: --ignore",
+                              "{}; hint: exclude it when quantizing: --ignore",
                               file_, printable(name), place->file_name);
     add({name,
          find_type(kNvfp4),

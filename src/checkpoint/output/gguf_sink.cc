@@ -100,7 +100,8 @@ class Sink final : public checkpoint::ShardWriter {
     if (bad == scales.end()) [[likely]]
       return;
     throw ValueError(fmt::format(
-        "{}: tensor '{}': scale {} is 0x{:02x} ({}), GGUF has 0 to 448 only; nvfp4 repair clears "
+        "{}: tensor '{}': scale {} is 0x{:02x} ({}), GGUF has 0 to 448 only; hint: nvfp4 repair "
+        "clears "
         "signs",
         file_, printable(shard_.specs.name(codes)),
         offset + static_cast<std::uint64_t>(bad - scales.begin()), std::to_integer<int>(*bad),

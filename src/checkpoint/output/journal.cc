@@ -88,7 +88,8 @@ Json identity_of(const PlannedShard& shard, const fs::path& path) {
 Json parse_journal(std::string_view text, const std::string& file) {
   Json json = parse_json(text.substr(0, text.find('\n')), file);
   require<FormatError>(json.is_object() && json.value("version", Json()) == kVersion,
-                       "{}: not of this version of nvfp4; --overwrite replaces the output", file);
+                       "{}: not of this version of nvfp4; hint: --overwrite replaces the output",
+                       file);
   return json;
 }
 

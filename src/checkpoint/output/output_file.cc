@@ -16,10 +16,11 @@ namespace {
 void require_kind_of_output(const fs::path& path) try {
   gguf::File::open(path);
 } catch (const FormatError&) {
-  throw IoError(fmt::format("{}: is no GGUF file, so --overwrite does not replace it; remove it "
-                            "yourself",
-                            path.string()),
-                ErrorCode::output_no_model);
+  throw IoError(
+      fmt::format("{}: is no GGUF file, so --overwrite does not replace it; hint: remove it "
+                  "yourself",
+                  path.string()),
+      ErrorCode::output_no_model);
 }
 
 }  // namespace
@@ -48,8 +49,9 @@ OutputFile::OutputFile(const ModelFolder& model, const Plan& plan, const Transfo
 }
 
 void OutputFile::check() {
-  require<UnsupportedError>(
-      !resume_, "resume: {} is one file, written whole or not at all; run without", path_.string());
+  require<UnsupportedError>(!resume_,
+                            "{}: one file, written whole or not at all; hint: run without --resume",
+                            path_.string());
   require<ValueError>(path_.extension() == plan_.format->extension, "output = {}, must end in {}",
                       path_.string(), plan_.format->extension);
   require_no_dangling_link(path_);
@@ -58,7 +60,7 @@ void OutputFile::check() {
     require<IoError>(fs::is_regular_file(status), ErrorCode::not_a_file,
                      "{}: must be a regular file", path_.string());
     require<IoError>(overwrite_, ErrorCode::output_not_empty,
-                     "{}: is there already; --overwrite replaces it", path_.string());
+                     "{}: is there already; hint: --overwrite replaces it", path_.string());
     require_kind_of_output(path_);
   }
   fs::path folder = fs::absolute(path_).parent_path();

@@ -57,7 +57,7 @@ std::optional<std::string> text_if_there(const fs::path& path) {
 WrittenFiles list_of(const fs::path& folder) try {
   return read_written_files(folder).value_or(WrittenFiles());
 } catch (const FormatError& e) {
-  throw FormatError(fmt::format("{}; --overwrite replaces the output", e.what()));
+  throw FormatError(fmt::format("{}; hint: --overwrite replaces the output", e.what()));
 }
 
 /// Throws IoError unless a folder can be created at the path.
@@ -173,14 +173,14 @@ OutputFolder::Start OutputFolder::decide() {
     started_empty_ = entries.empty();
     if (started_empty_) return Start::fresh;
     require<IoError>(joins || overwrite_, ErrorCode::output_not_empty,
-                     "{}: holds {}, must be empty; --overwrite replaces a model, --resume "
+                     "{}: holds {}, must be empty; hint: --overwrite replaces a model, --resume "
                      "continues an interrupted run",
                      path_.string(), entries.back().string());
     require_own_folders();
     const std::optional<std::string> text = overwrite_ ? std::nullopt : text_if_there(journal);
     if (overwrite_ || (text && Journal::is_clearing(*text, journal.string()))) {
       require<IoError>(ranks_ == 1,
-                       "{}: --overwrite was interrupted there; remove it before ranks start",
+                       "{}: --overwrite was interrupted there; hint: remove it before ranks start",
                        path_.string());
       old_ = content_to_replace(path_, files_);
       return Start::clear;
@@ -214,8 +214,8 @@ OutputFolder::Start OutputFolder::decide_without_journal(const std::string& entr
 /// Throws ValueError unless `difference`, between `path` and what this run would write, is empty.
 void OutputFolder::require_same(const std::string& difference, const fs::path& path) {
   require<ValueError>(difference.empty(), ErrorCode::output_differs,
-                      "{}: {}, so --resume cannot continue; --overwrite replaces it", path.string(),
-                      difference);
+                      "{}: {}, so --resume cannot continue; hint: --overwrite replaces it",
+                      path.string(), difference);
 }
 
 /// Adds the records of all ranks to the journal, and marks the shards of this rank that are

@@ -148,14 +148,14 @@ class Sorter {
     require<IoError>(!top || !is_read_by_loaders(name) || entry.is_directory(),
                      ErrorCode::output_no_model,
                      "{}: nvfp4 did not write it as it is, so --overwrite does not remove it; a "
-                     "loader would read it beside the output; remove it yourself",
+                     "loader would read it beside the output; hint: remove it yourself",
                      file);
     const bool blocks = !entry.is_directory() && std::ranges::any_of(next_, [&](const auto& file) {
       return file.first.starts_with(name + '/');
     });
     require<IoError>(!next_.contains(name) && !blocks, ErrorCode::output_no_model,
                      "{}: nvfp4 did not write it as it is, so --overwrite does not replace it by "
-                     "the output's; remove it yourself",
+                     "the output's; hint: remove it yourself",
                      file);
   }
 
@@ -181,7 +181,7 @@ FolderContent content_to_replace(const fs::path& folder, const WrittenFiles& nex
   FolderContent content = Sorter(folder, next).run();
   require<IoError>(!content.own.empty() || content.foreign.empty(), ErrorCode::output_no_model,
                    "{}: does not look like a model folder of nvfp4: it holds {}, and nothing that "
-                   "nvfp4 wrote; remove it yourself",
+                   "nvfp4 wrote; hint: remove it yourself",
                    folder.string(),
                    content.foreign.empty() ? "" : content.foreign.front().string());
   return content;

@@ -147,7 +147,7 @@ class Planner {
         c.selection.quantize = !selector.ignores(t.name) && !recipe.keeps(c.selection);
         require<UnsupportedError>(c.selection.quantize || !native_,
                                   "{}: NVFP4, and the configuration of DeepSeek-V4 has no plain "
-                                  "experts; --ignore must not name it",
+                                  "experts; hint: --ignore must not name it",
                                   t.data.describe());
         if (c.selection.quantize) c.selection.reason = t.form_name() + " in the input";
       } else if (options_.task != Task::quantize && t.is_plain()) {
@@ -271,7 +271,7 @@ class Planner {
       return;
     require<UnsupportedError>(
         options_.allow.decode,
-        "{}: {}, which {} cannot hold; nvfp4 convert --allow decode makes such weights BF16",
+        "{}: {}, which {} cannot hold; hint: nvfp4 convert --allow decode makes such weights BF16",
         t.data.describe(), t.form_name(), format_->name);
     lost_.add(t.module());
   }
@@ -356,9 +356,10 @@ class Planner {
   }
 
   void finish() {
-    require<UnsupportedError>(options_.task != Task::convert || !modules_.quantized.empty(),
-                              "{}: holds no quantized weight to convert; nvfp4 quantize makes them",
-                              model_.root.string());
+    require<UnsupportedError>(
+        options_.task != Task::convert || !modules_.quantized.empty(),
+        "{}: holds no quantized weight to convert; hint: nvfp4 quantize makes them",
+        model_.root.string());
     for (const PlannedShard& shard : plan_.shards)
       for (std::size_t i = 0; i < shard.specs.size(); ++i) plan_.total_size += shard.specs.bytes(i);
     require_unique_names(plan_);

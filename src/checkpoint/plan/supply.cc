@@ -9,13 +9,13 @@ std::shared_ptr<const Statistics> statistics_of_run(const TransformOptions& opti
                                                     const ModelConfig& config) {
   const Method& method = *options.chosen.method;
   require<ValueError>(method.needs == Needs::nothing || options.statistics,
-                      ErrorCode::no_statistics, "method = {}: needs {}, which --statistics gives",
+                      ErrorCode::no_statistics, "method = {}: needs {}, in a file for --statistics",
                       method.name, needs_text(method.needs));
   if (!options.statistics) return nullptr;
   auto statistics = open_statistics(*options.statistics, config);
   require<ValueError>(method.needs != Needs::gram || statistics->has_grams(),
                       ErrorCode::no_statistics,
-                      "method = {}: {} does not hold {}; nvfp4-calibrate --keep-gram "
+                      "method = {}: {} does not hold {}; hint: nvfp4-calibrate --keep-gram "
                       "writes it",
                       method.name, options.statistics->string(), needs_text(method.needs));
   return statistics;

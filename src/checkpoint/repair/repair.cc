@@ -93,15 +93,17 @@ class Repairer {
     for (const LogicalTensor& t : model_.tensors) {
       if (!t.is_nvfp4()) continue;
       if (format == nullptr) format = t.names->format;
-      require<UnsupportedError>(t.names->format == format,
-                                "{}: stored as {}, others as {}; nvfp4 convert makes them one",
-                                t.data.describe(), t.names->format->name, format->name);
+      require<UnsupportedError>(
+          t.names->format == format,
+          "{}: stored as {}, others as {}; hint: nvfp4 convert makes them one", t.data.describe(),
+          t.names->format->name, format->name);
       inputs |= static_cast<bool>(t.input);
     }
     const std::string where = options_.input.string();
     require<UnsupportedError>(format != nullptr, "{}: no NVFP4 weight, nothing to repair", where);
-    require<UnsupportedError>(format->is_repaired, "{}: stored as {}; nvfp4 convert it to {} first",
-                              where, format->name, fmt::join(repaired_formats(), " or "));
+    require<UnsupportedError>(format->is_repaired,
+                              "{}: stored as {}; hint: nvfp4 convert it to {} first", where,
+                              format->name, fmt::join(repaired_formats(), " or "));
     transform_.format = format->name;
     std::optional<Declared>& declared = model_.declared;
     std::optional<DeclaredTargets> targets;
@@ -114,7 +116,7 @@ class Repairer {
       if (!own) continue;  // Neither a group nor a list names the module.
       require<UnsupportedError>(!wanted || own == wanted,
                                 "{}: activations are in 4 bits {}, which is not written in one "
-                                "checkpoint; nvfp4 convert --scheme w4a16 makes them one",
+                                "checkpoint; hint: nvfp4 convert --scheme w4a16 makes them one",
                                 t.data.describe(), *own ? "here only" : "elsewhere only");
       wanted = own;
     }
@@ -253,9 +255,10 @@ class Repairer {
       if (code.empty()) continue;
       for (LogicalTensor* t : members) {
         const LogicalTensor* source = source_of(*t);
-        require<UnsupportedError>(source != nullptr, ErrorCode::not_repairable,
-                                  "{}: {} cannot be repaired without its weights; --source {}",
-                                  code, t->module(), source_ ? "has no such matrix" : "gives them");
+        require<UnsupportedError>(
+            source != nullptr, ErrorCode::not_repairable,
+            "{}: {} cannot be repaired without its weights{}", code, t->module(),
+            source_ ? ", and --source has no such matrix" : "; hint: --source gives them");
         const auto input = inputs_.find(t);
         const std::optional<GlobalScale> kept =
             input == inputs_.end() ? std::nullopt : std::optional(input->second);

@@ -68,7 +68,7 @@ void check_given(const QuantizeCheckpointOptions& options) {
   require<OptionsError>(
       options.ranks == 1 || !options.overwrite,
       "ranks = {} and overwrite are both set: ranks cannot tell the old output from "
-      "what the others write; remove it before",
+      "what the others write; hint: remove it before",
       options.ranks);
   of_option("size", [&] {
     require<ValueError>(!options.bits || !options.size, "bits and size are both set, must be one");

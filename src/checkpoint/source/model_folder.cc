@@ -104,10 +104,10 @@ void check_index(const fs::path& file, const safetensors::Index& index, const Mo
     for (const auto& tensor : model.files[f].tensors()) {
       const auto entry = index.weight_map.find(tensor.name);
       require<FormatError>(entry != index.weight_map.end(), ErrorCode::index,
-                           "{}: {} of {} is not in the index; nvfp4 repair writes it anew",
+                           "{}: {} of {} is not in the index; hint: nvfp4 repair writes it anew",
                            file.string(), tensor.name, model.file_names[f]);
       require<FormatError>(entry->second == model.file_names[f], ErrorCode::index,
-                           "{}: {} is in {}, the index says {}; nvfp4 repair writes it anew",
+                           "{}: {} is in {}, the index says {}; hint: nvfp4 repair writes it anew",
                            file.string(), tensor.name, model.file_names[f], entry->second);
     }
   }
@@ -115,7 +115,7 @@ void check_index(const fs::path& file, const safetensors::Index& index, const Mo
     const auto at = std::ranges::lower_bound(model.file_names, shard);  // The names are sorted.
     const auto f = static_cast<std::size_t>(at - model.file_names.begin());
     require<FormatError>(model.files[f].find(tensor) != nullptr, ErrorCode::index,
-                         "{}: {} does not hold {}; nvfp4 repair writes the index anew",
+                         "{}: {} does not hold {}; hint: nvfp4 repair writes the index anew",
                          file.string(), shard, tensor);
   }
 }

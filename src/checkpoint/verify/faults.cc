@@ -45,7 +45,7 @@ std::vector<std::string> take_faults(const ModelFolder& model, const UseOfValues
   const std::string more = and_more(faults.size());
   require<FormatError>(
       use.force, ErrorCode::faulty_values,
-      "{}: {}{}; nvfp4 verify lists all, nvfp4 repair corrects NVFP4, --allow broken-scales "
+      "{}: {}{}; hint: nvfp4 verify lists all, nvfp4 repair corrects NVFP4, --allow broken-scales "
       "takes the values as they are{}",
       faults[0].code, faults[0].text, more,
       use.ignores ? ", what is not finite with --ignore" : "");

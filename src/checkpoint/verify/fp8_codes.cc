@@ -102,10 +102,11 @@ void check_codes(const Subject& subject, Findings& findings, Measured& measured,
 }
 
 void refuse_nan(const LogicalTensor& weight, std::int64_t n, bool force) {
-  require<FormatError>(n == 0 || force, ErrorCode::faulty_values,
-                       "{}: {}: {} codes are NaN; nvfp4 verify lists all, --allow broken-scales "
-                       "takes the values as they are",
-                       kCodeNan, weight.data.describe(), weight.form_name());
+  require<FormatError>(
+      n == 0 || force, ErrorCode::faulty_values,
+      "{}: {}: {} codes are NaN; hint: nvfp4 verify lists all, --allow broken-scales "
+      "takes the values as they are",
+      kCodeNan, weight.data.describe(), weight.form_name());
 }
 
 }  // namespace nvfp4::checkpoint

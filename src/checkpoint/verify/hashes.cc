@@ -11,7 +11,7 @@ void check_hashes(const std::filesystem::path& folder, const std::vector<std::st
                   Findings& findings, Measured& measured, const OnProgress& on_progress) {
   const auto list = read_written_files(folder);
   require<UnsupportedError>(list.has_value(),
-                            "{}: has no {}, whose hashes --full compares; run without --full",
+                            "{}: has no {}, whose hashes --full compares; hint: run without --full",
                             folder.string(), kFilesName);
   for (const std::string& shard : shards)
     if (const auto entry = list->find(shard); entry == list->end() || entry->second.hash.empty())

@@ -97,11 +97,11 @@ void throw_non_finite(const LogicalTensor& tensor, std::int64_t begin, std::int6
     if (tensor.encoding() == Encoding::fp8 && std::isnan(value))
       throw FormatError(
           fmt::format(
-              "{}: {}; nvfp4 verify lists all, --allow broken-scales with --ignore takes the "
+              "{}: {}; hint: nvfp4 verify lists all, --allow broken-scales with --ignore takes the "
               "values as they are",
               is_nan_code(tensor, begin + i) ? kCodeNan : "scale-nan", what),
           ErrorCode::faulty_values);
-    throw ValueError(what + "; --ignore excludes a tensor", ErrorCode::not_finite);
+    throw ValueError(what + "; hint: --ignore excludes a tensor", ErrorCode::not_finite);
   }
   throw IoError(fmt::format("{}: {} changed while it was read", file, printable(tensor.name)),
                 ErrorCode::input_changed);

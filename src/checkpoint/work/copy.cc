@@ -74,16 +74,16 @@ GlobalScale copied_input(const LogicalTensor& t, const WeightSlice& slice,
                                 : declared != nullptr ? declared->algorithm
                                                       : std::string();
   require<UnsupportedError>(!algorithm.starts_with("W4A8"),
-                            "{}: {}, whose input scales are those of FP8; --scheme w4a16 "
+                            "{}: {}, whose input scales are those of FP8; hint: --scheme w4a16 "
                             "leaves them out",
                             t.data.describe(), algorithm);
   if (t.inputs.empty()) {
     const bool wanted =
         declared == nullptr || DeclaredTargets(*declared).activations_of(t.module()).value_or(true);
-    throw ValueError(
-        fmt::format("{}: has no input scale, others have one; {}--scheme w4a16 leaves out the "
-                    "others",
-                    t.data.describe(), wanted ? "nvfp4 repair supplies it, and " : ""));
+    throw ValueError(fmt::format(
+        "{}: has no input scale, others have one; hint: {}--scheme w4a16 leaves out the "
+        "others",
+        t.data.describe(), wanted ? "nvfp4 repair supplies it, and " : ""));
   }
   const GlobalScale& input = scale_of_slice(t.inputs, t, slice);
   require_usable(t.input, input);

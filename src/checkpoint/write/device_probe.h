@@ -28,8 +28,8 @@ class DeviceProbe {
     if (!reason_.valid()) return;
     const std::string reason = reason_.get();
     require<UnsupportedError>(reason.empty(), ErrorCode::device_unavailable,
-                              "device = {}: {}; cpu gives the same bytes", device_name(device_),
-                              reason);
+                              "device = {}: {}; hint: --device cpu gives the same bytes",
+                              device_name(device_), reason);
   }
 
  private:
