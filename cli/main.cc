@@ -98,6 +98,16 @@ void add_texts(CLI::App& app) {
   CommandLine(app, "help", *topic).callback([topic] { show_help(topic->topic); });
 }
 
+/// Adds the commands that only the Python package runs. All their words are accepted.
+void add_elsewhere(CLI::App& app) {
+  for (const Command& command : commands())
+    if (command.arguments == typeid(ElsewhereArguments))
+      app.add_subcommand(command.name, command.summary)->allow_extras()->callback([&command] {
+        throw UnsupportedError(fmt::format(
+            "{} needs the Python package; hint: pip install 'nvfp4[transformers]'", command.name));
+      });
+}
+
 /// Returns the table of the command on the command line.
 const Command& command_of(const CLI::App& app) {
   const auto commands = app.get_subcommands();
@@ -196,6 +206,7 @@ int run(std::vector<std::string> words) {
   add_bench(app);
   add_tune(app);
   add_selftest(app);
+  add_elsewhere(app);
   add_texts(app);
   const auto fail_as = [&](const Error& e, int status) {
     return fail(in_words_of(command_of(app), e), status, error_code(e));

@@ -10,8 +10,9 @@
 
 namespace nvfp4::cli_test {
 
-const char* const kCommands[] = {"quantize", "convert", "inspect", "compare", "verify",
-                                 "sample",   "bench",   "tune",    "selftest"};
+const char* const kCommands[] = {"quantize", "convert",   "inspect", "compare",
+                                 "verify",   "sample",    "bench",   "tune",
+                                 "selftest", "calibrate", "evaluate"};
 
 TEST_F(Cli, PrintsItsVersion) {
   const Result r = run({"--version"});

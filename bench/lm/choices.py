@@ -194,7 +194,7 @@ def main():
                    help="documents separated by U+001E; a table for each file")
     a.add_argument("--calibration", metavar="FILE", help="text that the choice is made by, of the same form")
     a.add_argument("--calibration-windows", type=int, default=64, help="windows of 512 tokens of it (64)")
-    a.add_argument("--statistics", metavar="FILE", help="instead of it: what nvfp4-calibrate wrote")
+    a.add_argument("--statistics", metavar="FILE", help="instead of it: what nvfp4 calibrate wrote")
     a.add_argument("--method", default="weighted", help="with statistics (weighted)")
     a.add_argument("--bits", type=float, nargs="+", default=[5, 5.5, 6])
     a.add_argument("--random", type=int, default=20, metavar="N", help="orders drawn at random (20)")

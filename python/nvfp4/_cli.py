@@ -1,12 +1,36 @@
-"""The `nvfp4` command: hands over to the program of the same name inside the package."""
+"""The `nvfp4` command: runs calibrate and evaluate, and for all else the program of the same name inside the package."""
 
+import argparse
+import importlib
 import json
 import os
+import re
+import shlex
+import signal
 import subprocess
 import sys
 
 from ._ask import ASKED, answers
+from ._errors import Error, InvalidValueError, IoError, UnsupportedError
 from ._hub import can_download, download_model
+
+#: The commands that run in this process. The modules are found without the working folder, whose code must not run.
+HERE = {name: f"nvfp4.{name}.command" for name in ("calibrate", "evaluate")}
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors look like those of the program."""
+
+    def error(self, message):
+        fail(InvalidValueError(f"{message}; hint: '{self.prog} --help' lists all options", code="NV0901"))
+        sys.exit(2)
+
+
+def fail(error):
+    """Prints an error as the program does, with a hint, and returns the exit status."""
+    message = re.sub(r"^([a-z_]+) = ", lambda found: f"--{found[1].replace('_', '-')} ", str(error).partition("; hint: ")[0])
+    print(f"nvfp4: error: {printable(message)} [{error.code}]\nhint: {printable(error.fix)}", file=sys.stderr)
+    return 1
 
 
 def missing_models(command):
@@ -29,21 +53,47 @@ def answer_question(command):
     return "" if asked.returncode else answers(path, loaders.split())
 
 
-def printable(error):
-    """Returns the text of an error as one line without control characters, which a server may have sent."""
-    return "".join(c if c.isprintable() else " " for c in f"{type(error).__name__}: {error}".strip())
+def printable(text):
+    """Returns a text as one line without control characters, which a server or a file may have sent."""
+    return "".join(c if c.isprintable() else " " for c in str(text).strip())
+
+
+def run_here(name, words):
+    """Runs a command of this package and returns its exit status. After Ctrl-C prints how to go on."""
+    try:
+        return importlib.import_module(HERE[name]).main(words)
+    except Error as error:
+        return fail(error)
+    except OSError as error:
+        return fail(IoError.of(error.filename or name, error))
+    except ModuleNotFoundError as missing:
+        if (missing.name or "nvfp4").partition(".")[0] == "nvfp4":
+            raise
+        return fail(UnsupportedError(f"{name} needs the Python package {missing.name}; hint: pip install 'nvfp4[transformers]'"))
+    except KeyboardInterrupt:
+        resumes = name == "calibrate" and not {"--dry-run", "--merge"} & set(words)
+        again = ["nvfp4", name, *words, *(["--resume"] if resumes and "--resume" not in words else [])]
+        print(f"\nnvfp4: interrupted; {'to continue' if resumes else 'nothing was written; to start again'}: "
+              f"{printable(shlex.join(again))}", file=sys.stderr, flush=True)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
 
 
 def main():
+    words = sys.argv[1:]
+    if words[:1] == ["help"] and words[1:] and words[1] in HERE:
+        words = [words[1], "--help"]
+    if words and words[0] in HERE:
+        sys.exit(run_here(words[0], words[1:]))
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "nvfp4")
     try:
-        for name in missing_models([program, *sys.argv[1:]]) if can_download() else ():
+        for name in missing_models([program, *words]) if can_download() else ():
             try:
                 download_model(name)
             except Exception as error:  # the program reports the missing model
-                print(f"nvfp4: {name}: {printable(error)}", file=sys.stderr)
-        if answer := answer_question([program, *sys.argv[1:]]):
+                print(f"nvfp4: {name}: {printable(f'{type(error).__name__}: {error}')}", file=sys.stderr)
+        if answer := answer_question([program, *words]):
             os.environ["NVFP4_LOADER_ANSWERS"] = answer
     except KeyboardInterrupt:
         sys.exit(130)
-    os.execv(program, ["nvfp4", *sys.argv[1:]])
+    os.execv(program, ["nvfp4", *words])

@@ -286,6 +286,9 @@ inline constexpr OptionRow<SelftestFile> kSelftestFile[] = {
 };
 struct SelftestArguments : SelftestOptions, SelftestFile, Printing {};
 
+/// The arguments of a command that only the Python package runs.
+struct ElsewhereArguments {};
+
 /// The topic of help or a manual page, or a shell.
 struct Topic {
   std::string topic;
@@ -310,7 +313,7 @@ struct ProgramFlags {
   bool version = false, verbose = false;
 };
 inline constexpr OptionRow<ProgramFlags> kProgramFlags[] = {
-    {.names = "-v,-V,--version", .member = &ProgramFlags::version, .text = "show the version"},
+    {.names = "-v,--version", .member = &ProgramFlags::version, .text = "show the version"},
     {.names = "--verbose",
      .member = &ProgramFlags::verbose,
      .text = "with --version: also the instruction sets and GPUs of this build and machine"},

@@ -68,6 +68,23 @@ Examples:
   nvfp4 compare a b --json | jq '.tensors[:3]'
 )";
 
+constexpr const char* kCalibrateNotes = R"(
+This is a command of the Python package: pip install 'nvfp4[transformers]'. There
+nvfp4 calibrate --help lists its options; docs/calibration.md explains it.
+
+Examples:
+  nvfp4 calibrate MODEL --text TEXT --out stats.safetensors
+  nvfp4 calibrate MODEL --text TEXT --quantize OUTPUT --method gptq
+)";
+
+constexpr const char* kEvaluateNotes = R"(
+This is a command of the Python package: pip install 'nvfp4[transformers]'. There
+nvfp4 evaluate --help lists its options.
+
+Example:
+  nvfp4 evaluate Llama-3.1-8B-NVFP4 --against Llama-3.1-8B --text TEXT
+)";
+
 constexpr const char* kVerifyNotes = R"(
 docs/findings.md explains every code. Exit status: 0 no fault, perhaps warnings;
 3 the files have faults, or nothing is quantized. With --for: 0 the loader reads
@@ -252,6 +269,11 @@ const std::vector<Command>& commands() {
           {"repair", "repair", "Write a faulty checkpoint again, with its faults corrected",
            kRepairNotes},
           kRepairOptions, kTop, kThreads, kRunOptions, kJson, kQuiet),
+      make_command<ElsewhereArguments>(
+          {"calibrate", "", "Run a model on text and write statistics for quantize --statistics",
+           kCalibrateNotes}),
+      make_command<ElsewhereArguments>(
+          {"evaluate", "", "Measure what quantizing cost a model on a text", kEvaluateNotes}),
       make_command<SampleArguments>(
           {"sample", "sample", "Make a synthetic BF16 checkpoint with real names and shapes",
            kSampleNotes},

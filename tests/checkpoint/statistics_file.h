@@ -3,7 +3,7 @@
 #include "checkpoint/models.h"
 #include "testing.h"
 
-/// Files of statistics, as `nvfp4-calibrate` writes them.
+/// Files of statistics, as `nvfp4 calibrate` writes them.
 namespace nvfp4 {
 
 struct TestStatistics {

@@ -109,7 +109,7 @@ TEST(WeightedQuantization, BrokenStatisticsAreRefused) {
     expect_error<FormatError>([&] { quantize_checkpoint(f.options()); }, parts);
   };
   fs::copy_file(f.dir / "in" / "model-00001-of-00003.safetensors", file);
-  refused({"no file of statistics", "nvfp4-calibrate"});
+  refused({"no file of statistics", "nvfp4 calibrate"});
   auto statistics = llama_statistics();
   write_statistics(file, statistics, {{"nvfp4_statistics", "1"}, {"same_input", "[]"}});
   refused({"same_input", "object"});

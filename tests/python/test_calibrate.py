@@ -1,9 +1,10 @@
-"""nvfp4-calibrate: what it sees is what a model's layers get, and quantizing by it helps."""
+"""nvfp4 calibrate: what it sees is what a model's layers get, and quantizing by it helps."""
 
 import itertools
 import json
 import shutil
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ pytest.importorskip("safetensors")
 
 import nvfp4
 from calibrate_cases import SIZES, bytes_by_name, write_model, write_text_of_words
+from nvfp4._cli import run_here
 from nvfp4.calibrate import Statistics, calibrate, merge
-from nvfp4.calibrate.__main__ import main
+
+main = partial(run_here, "calibrate")
 
 
 @pytest.fixture(scope="module", params=["dense", "experts"])
@@ -269,7 +272,7 @@ def test_the_command_says_what_is_wrong(model, text, tmp_path, capsys):
     assert "no file of statistics" in capsys.readouterr().err
     for device in ("nothing", "mps" if torch.cuda.is_available() else "cuda"):
         assert main([*run, "--device", device]) == 1
-        assert f"device = {device}: " in capsys.readouterr().err
+        assert f"--device {device}: " in capsys.readouterr().err
     for wrong in (["--windows", "0"], ["--text"]):
         with pytest.raises(SystemExit):
             main([*run, *wrong])
@@ -284,16 +287,14 @@ def test_the_command_says_what_is_wrong(model, text, tmp_path, capsys):
     ("tokenizer.json", None), ("tokenizer.json", "{"),
     ("config.json", "{"), ("config.json", '{"model_type": "nothing"}'), ("config.json", '{"model_type": "vit"}')])
 def test_what_transformers_does_not_load_is_one_line(text, tmp_path, capsys, command, name, content):
-    from nvfp4.evaluate.__main__ import main as evaluate
-
     folder, out = write_model(tmp_path / "model", experts=False), tmp_path / "out"
     (folder / name).unlink()
     if content is not None:
         (folder / name).write_text(content)
     words = [str(folder), "--windows", "3", "--context", "32", "--text", str(text)]
-    assert (main([*words, "--out", str(out)]) if command == "calibrate" else evaluate(words)) == 1
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith(f"nvfp4.{command}: {folder}")
+    assert run_here(command, [*words, *(["--out", str(out)] if command == "calibrate" else [])]) == 1
+    said, hint = capsys.readouterr().err.splitlines()[-2:]
+    assert said.startswith(f"nvfp4: error: {folder}") and hint.startswith("hint: ")
     assert "tokenizer" in said if name == "tokenizer.json" else "cannot load" in said or "parse error" in said
     assert not out.exists()
 
@@ -315,7 +316,7 @@ def test_nothing_but_statistics_is_replaced(model, text, tmp_path, capsys):
     calibrate(model, text, stats, **SIZES)
     calibrate(model, text, stats, **SIZES)
     assert main(["--merge", str(stats), str(tmp_path / "none"), "--out", str(tmp_path / "sum")]) == 1
-    assert capsys.readouterr().err.startswith(f"nvfp4.calibrate: {tmp_path / 'none'}: ")
+    assert capsys.readouterr().err.startswith(f"nvfp4: error: {tmp_path / 'none'}: ")
     assert main(["--merge", str(stats), "--out", str(tmp_path / "notes")]) == 1
     before = stats.read_bytes()
     assert main(["--merge", str(stats), "--out", str(stats)]) == 1

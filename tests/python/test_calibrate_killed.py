@@ -1,4 +1,4 @@
-"""nvfp4-calibrate, killed before any change to a name in its folders, goes on to the same bytes."""
+"""nvfp4 calibrate, killed before any change to a name in its folders, goes on to the same bytes."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ from calibrate_cases import SIZES, write_model, write_text_of_words
 SERVER = """
 import os, signal, sys
 import torch, transformers, nvfp4.calibrate
-from nvfp4.calibrate.__main__ import main
+from nvfp4._cli import run_here
 
 def killing(function, left):
     def instead(*args, **kwargs):
@@ -36,7 +36,7 @@ for line in sys.stdin:
         left = [int(change)]
         for name in ("replace", "rename", "mkdir", "rmdir", "unlink"):
             setattr(os, name, killing(getattr(os, name), left))
-        os._exit(main(arguments))
+        os._exit(run_here("calibrate", arguments))
     print(os.waitpid(child, 0)[1], flush=True)
 """
 NEVER = 10**9

@@ -1,6 +1,7 @@
 """Compares the sensitivity in statistics with a run of the whole model that has one group quantized."""
 
 import math
+from functools import partial
 
 import pytest
 
@@ -10,11 +11,13 @@ pytest.importorskip("safetensors")
 
 import nvfp4
 from calibrate_cases import SIZES, write_model, write_text_of_words
+from nvfp4._cli import run_here
 from nvfp4.calibrate import Statistics, calibrate, merge
-from nvfp4.calibrate.__main__ import main
 from nvfp4.calibrate.collect import Collector, Watch
 from nvfp4.calibrate.sensitivity import Perturbed, Sensitivity, default_tokens, groups_of, quantized, windows_of_few
 from nvfp4.evaluate.text import windows
+
+main = partial(run_here, "calibrate")
 
 GROUPS = {"dense": (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("self_attn.o_proj",),
                     ("mlp.gate_proj", "mlp.up_proj"), ("mlp.down_proj",))}

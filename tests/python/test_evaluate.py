@@ -1,4 +1,4 @@
-"""nvfp4-evaluate, on a tiny model whose figures are computed here another way."""
+"""nvfp4 evaluate, on a tiny model whose figures are computed here another way."""
 
 import json
 import math
@@ -19,7 +19,7 @@ import nvfp4
 from models_of_families import FAMILIES
 import nvfp4.evaluate as package
 from nvfp4.evaluate import evaluate
-from nvfp4.evaluate.__main__ import main
+from nvfp4._cli import run_here
 from nvfp4.evaluate.comparison import compare_logits
 from nvfp4.evaluate.resampling import Bootstrap
 from nvfp4.evaluate.table import lines
@@ -122,19 +122,12 @@ def test_only_nvfp4_models_need_the_plugin(at, monkeypatch):
         evaluate(at / "quantized", at / "text", windows=2, context=CONTEXT, device="cpu")
 
 
-def test_help_needs_no_plugin():
-    program = """
-import runpy, sys
-sys.modules["nvfp4.transformers"] = None
-for name in ("calibrate", "evaluate"):
-    sys.argv = [name, "--help"]
-    try:
-        runpy.run_module(f"nvfp4.{name}", run_name="__main__")
-    except SystemExit as end:
-        assert not end.code
-"""
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert "MODEL" in said and said.count("usage: ") == 2
+def test_help_needs_no_plugin(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "nvfp4.transformers", None)
+    for name in ("calibrate", "evaluate"):
+        with pytest.raises(SystemExit) as end:
+            run_here(name, ["--help"])
+        assert not end.value.code and f"usage: nvfp4 {name}" in capsys.readouterr().out
 
 
 def test_errors_are_those_of_a_bootstrap_over_windows():
@@ -150,12 +143,12 @@ def test_errors_are_those_of_a_bootstrap_over_windows():
 def test_the_command_prints_a_table_and_writes_json(at, capsys):
     out = at / "report.json"
     common = ["--text", str(at / "text"), "--context", "32", "--windows", "4", "--device", "cpu"]
-    assert main([str(at / "quantized"), "--against", str(at / "model"), *common, "--json", str(out)]) == 0
+    assert run_here("evaluate", [str(at / "quantized"), "--against", str(at / "model"), *common, "--json", str(out)]) == 0
     printed = capsys.readouterr().out
     report = json.loads(out.read_text())
     assert printed.splitlines() == list(lines(report))
     assert "KL divergence, millinats per token" in printed and "text: 4 windows of 32 tokens" in printed
-    assert main([str(at / "quantized"), *common, "--json", "-"]) == 0
+    assert run_here("evaluate", [str(at / "quantized"), *common, "--json", "-"]) == 0
     alone = json.loads(capsys.readouterr().out)
     assert "divergence" not in alone
     assert alone["perplexity"]["value"] == pytest.approx(report["perplexity"]["value"])
@@ -166,8 +159,8 @@ def test_the_page_of_compare_gets_a_section(at, tmp_path, capsys):
     page = tmp_path / "report.html"
     given = [str(at / "quantized"), "--text", str(at / "text"), "--context", "32", "--windows", "4", "--device",
              "cpu", "--html", str(page)]
-    assert main(given) == 1 and "must be a page of nvfp4 compare --html" in capsys.readouterr().err
-    assert main([*given, "--against", str(at / "model")]) == 0
+    assert run_here("evaluate", given) == 1 and "must be a page of nvfp4 compare --html" in capsys.readouterr().err
+    assert run_here("evaluate", [*given, "--against", str(at / "model")]) == 0
     nvfp4.compare(at / "model", at / "quantized", html=tmp_path / "plain.html")
     plain = (tmp_path / "plain.html").read_text()
     first = page.read_text()
@@ -175,20 +168,20 @@ def test_the_page_of_compare_gets_a_section(at, tmp_path, capsys):
     assert first[:start] + first[end:] == plain
     shown = first[start:end]
     assert shown.count("<tr>") == 8 and "<th scope='row'>change of perplexity</th>" in shown
-    assert main(given) == 0
+    assert run_here("evaluate", given) == 0
     second = page.read_text()
     assert second.count("id='evaluation'") == 1 and "change of perplexity" not in second
     assert len(list(tmp_path.iterdir())) == 2
     other = tmp_path / "other.html"
     other.write_text("<p>something else</p>")
-    assert main([*given[:-1], str(other)]) == 1 and "is no page of nvfp4 compare" in capsys.readouterr().err
+    assert run_here("evaluate", [*given[:-1], str(other)]) == 1 and "is no page of nvfp4 compare" in capsys.readouterr().err
     assert other.read_text() == "<p>something else</p>"
 
 
 @pytest.mark.parametrize("option", ["--json", "--html"])
 def test_what_is_read_is_not_replaced(at, capsys, option):
     before = (at / "text").read_bytes()
-    assert main([str(at / "model"), "--text", str(at / "text"), option, str(at / "text"), "--device", "cpu"]) == 1
+    assert run_here("evaluate", [str(at / "model"), "--text", str(at / "text"), option, str(at / "text"), "--device", "cpu"]) == 1
     assert f"{option} {at / 'text'} is --text" in capsys.readouterr().err
     assert (at / "text").read_bytes() == before
 
@@ -210,5 +203,5 @@ def test_names_in_the_page_are_no_markup():
 ])
 def test_mistakes_are_named(at, capsys, given, message):
     given = [str(at / g) if g in ("model", "text", "absent") else g for g in given]
-    assert main([*given, "--device", "cpu"]) == 1
+    assert run_here("evaluate", [*given, "--device", "cpu"]) == 1
     assert message in capsys.readouterr().err

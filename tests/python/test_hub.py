@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -47,6 +48,7 @@ def script(local, tmp_path):
     for name in ("stub", "work"):
         (tmp_path / name).mkdir()
     (tmp_path / "stub" / "huggingface_hub.py").write_text(STUB)
+    (tmp_path / "stub" / "torch.py").write_text("raise ModuleNotFoundError(name='torch')\n")
     path = os.pathsep.join([str(tmp_path / "stub"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "HF_HUB_CACHE": str(tmp_path / "cache"),
                    "LOCAL": str(local / "model"), "LOG": str(tmp_path / "log")}
@@ -56,7 +58,7 @@ def script(local, tmp_path):
                               capture_output=True, text=True)
 
     run.log = lambda: (tmp_path / "log").read_text() if (tmp_path / "log").exists() else ""
-    run.work, run.environment = tmp_path / "work", environment
+    run.work, run.stub, run.environment = tmp_path / "work", tmp_path / "stub", environment
     return run
 
 
@@ -100,18 +102,30 @@ def test_a_failed_download_says_why(script):
 
 
 def test_code_of_the_working_folder_does_not_run(script):
-    for module in ("json", "hashlib", "huggingface_hub", "numpy", "runpy", "shutil", "subprocess"):
+    for module in ("argparse", "json", "hashlib", "huggingface_hub", "numpy", "runpy", "shutil", "subprocess", "torch"):
         (script.work / f"{module}.py").write_text("open('PWNED', 'w')\n")
     for name in ("org/a", "org/gated"):
         script("quantize", name, "o")
+    for command in ("calibrate", "evaluate"):
+        assert f"error: {command} needs the Python package torch [NV0599]\nhint: pip" in script(command, "m").stderr
     assert (script.work / "o" / "config.json").exists()
     assert not (script.work / "PWNED").exists()
+
+
+@pytest.mark.parametrize("words, says", [
+    (["calibrate", "my model", "--out", "o"], "to continue: nvfp4 calibrate 'my model' --out o --resume"),
+    (["calibrate", "--merge", "a"], "nothing was written; to start again: nvfp4 calibrate --merge a"),
+    (["evaluate", "m", "--text", "t"], "nothing was written; to start again: nvfp4 evaluate m --text t")])
+def test_interrupted_commands_say_how_to_go_on(script, words, says):
+    (script.stub / "torch.py").write_text("raise KeyboardInterrupt")
+    run = script(*words)
+    assert (run.returncode, run.stderr) == (-signal.SIGINT, f"\nnvfp4: interrupted; {says}\n")
 
 
 def test_scripts_take_the_place_of_python_m():
     root = Path(__file__).parents[2]
     scripts = dict(re.findall(r'^(nvfp4[a-z-]*) = "([a-z0-9_.]+:main)"', (root / "pyproject.toml").read_text(), re.M))
-    assert list(scripts) == ["nvfp4", "nvfp4-calibrate", "nvfp4-evaluate"]
+    assert list(scripts) == ["nvfp4"]
     for script in scripts.values():
         assert (root / "python" / (script.removesuffix(":main").replace(".", "/") + ".py")).exists(), script
     pages = [root / "README.md", *(root / "docs").glob("*.md")]

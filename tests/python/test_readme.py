@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from command import SCRIPT
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -38,6 +40,11 @@ def test_readme_commands_print_what_it_shows(tmp_path):
     assert len(re.findall(r"\d+", printed)) == 16 + 8
 
 
+def by_script(text):
+    """Returns commands whose calibrate and evaluate are those of the package."""
+    return re.sub(r"^nvfp4 (?=calibrate|evaluate)", " ".join(SCRIPT) + " ", text, flags=re.MULTILINE)
+
+
 def run(command, folder):
     done = subprocess.run(command, shell=isinstance(command, str), cwd=folder, env=environment(),
                           text=True, capture_output=True, check=False)
@@ -49,14 +56,14 @@ def marked_blocks():
     for page in sorted((ROOT / "docs").glob("*.md")):
         found = re.findall(r"<!-- run -->\n```(\w+)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
         for i, (language, text) in enumerate(found):
-            calibrates = "nvfp4-calibrate" in text  # which imports PyTorch for each command
+            calibrates = "nvfp4 calibrate" in text  # which imports PyTorch for each command
             yield pytest.param(language, text, id=f"{page.stem}-{i}", marks=[pytest.mark.slow] if calibrates else [])
 
 
 @pytest.fixture
 def folder(tmp_path, text):
     """Has the models and files that the pages name."""
-    if "nvfp4-calibrate" in text:  # the model needs a tokenizer
+    if "nvfp4 calibrate" in text:  # the model needs a tokenizer
         calibrate_cases = pytest.importorskip("calibrate_cases", reason="transformers is not installed")
         calibrate_cases.write_model(tmp_path / "path/to/model", experts=False)
         for name in ("TEXT", "OTHER_TEXT", "text.txt"):
@@ -77,7 +84,7 @@ def test_marked_blocks_run(language, text, folder):
         pytest.importorskip("torch", reason="PyTorch is not installed")
         assert run([sys.executable, "-c", text], folder)
         return
-    for command in re.sub(r"^nvfp4-(\w+)", rf"{sys.executable} -m nvfp4.\1", text, flags=re.MULTILINE).splitlines():
+    for command in by_script(text).splitlines():
         shutil.rmtree(folder / "out", ignore_errors=True)
         run(command, folder)
 

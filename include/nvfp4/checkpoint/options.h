@@ -230,7 +230,7 @@ inline constexpr OptionRow<QuantizeCheckpointOptions> kQuantizeOptions[] = {
     {.names = "--statistics,--imatrix",
      .member = &QuantizeCheckpointOptions::statistics,
      .value = "FILE",
-     .text = "what calibration measured of the layers' inputs: a file of nvfp4-calibrate, or an "
+     .text = "what calibration measured of the layers' inputs: a file of nvfp4 calibrate, or an "
              "importance matrix of llama.cpp in GGUF",
      .effect = Effect::values},
     {.names = "--merge",

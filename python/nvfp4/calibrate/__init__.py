@@ -1,6 +1,6 @@
 """Measures the inputs of a model's linear layers, for quantizers that need statistics.
 
-nvfp4.calibrate.calibrate() and the command nvfp4-calibrate. Needs PyTorch, transformers 5 and
+nvfp4.calibrate.calibrate() and the command nvfp4 calibrate. Needs PyTorch, transformers 5 and
 safetensors.
 """
 

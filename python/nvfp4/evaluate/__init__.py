@@ -1,6 +1,6 @@
 """Measures the accuracy of a model on a text: perplexity, and KL divergence from the BF16 model.
 
-    nvfp4-evaluate MODEL --against BF16 --text FILE
+    nvfp4 evaluate MODEL --against BF16 --text FILE
 
 `evaluate` is the same as a function. Needs PyTorch and transformers 5.
 """

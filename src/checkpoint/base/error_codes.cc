@@ -76,7 +76,7 @@ constexpr ErrorInfo kCodes[] = {
      "the folder is a part of the hub's cache that holds no model",
      "name the model, or the folder below snapshots/"},
     {ErrorCode::statistics, "FormatError", "a file of statistics is damaged",
-     "write it again with nvfp4-calibrate"},
+     "write it again with nvfp4 calibrate"},
     {ErrorCode::format, "FormatError", "a file breaks the rules of its format",
      "nvfp4 verify says more, nvfp4 repair corrects NVFP4"},
 
@@ -96,9 +96,10 @@ constexpr ErrorInfo kCodes[] = {
     {ErrorCode::not_quantizable, "ValueError", "--include names a tensor that cannot be NVFP4",
      "leave it out of --include"},
     {ErrorCode::other_statistics, "ValueError", "the statistics do not fit the model",
-     "calibrate this model: nvfp4-calibrate"},
+     "calibrate this model: nvfp4 calibrate"},
     {ErrorCode::no_statistics, "ValueError", "the method needs statistics",
-     "nvfp4-calibrate MODEL writes them; give the file with --statistics"},
+     "nvfp4 calibrate MODEL --text TEXT --out FILE --keep-gram writes them; give FILE with "
+     "--statistics"},
     {ErrorCode::not_finite, "ValueError", "a value is infinite or NaN", "give finite values"},
     {ErrorCode::value, "ValueError", "an argument or an element is outside its domain",
      "give a value that the message allows"},

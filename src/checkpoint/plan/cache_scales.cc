@@ -85,7 +85,7 @@ std::vector<std::string> PlannedCacheScales::warnings(bool asked) const {
         fmt::format("keys and values are to be cached in {}, and their amax is not known: loaders "
                     "use the scale 1, "
                     "as after ModelOpt's recipes *-kv_fp8_cast; --statistics of "
-                    "nvfp4-calibrate gives others",
+                    "nvfp4 calibrate gives others",
                     type_)};
   if (!absent_.empty())
     return {fmt::format("the statistics have keys and values of {}, which the model does not have",

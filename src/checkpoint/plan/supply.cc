@@ -15,7 +15,7 @@ std::shared_ptr<const Statistics> statistics_of_run(const TransformOptions& opti
   auto statistics = open_statistics(*options.statistics, config);
   require<ValueError>(method.needs != Needs::gram || statistics->has_grams(),
                       ErrorCode::no_statistics,
-                      "method = {}: {} does not hold {}; hint: nvfp4-calibrate --keep-gram "
+                      "method = {}: {} does not hold {}; hint: nvfp4 calibrate --keep-gram "
                       "writes it",
                       method.name, options.statistics->string(), needs_text(method.needs));
   return statistics;

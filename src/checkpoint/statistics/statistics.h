@@ -73,7 +73,7 @@ class Statistics {
   virtual std::vector<double> diagonal(const InputStatistics& of) const = 0;
 };
 
-/// Opens a file of `nvfp4-calibrate`, or an importance matrix of llama.cpp in GGUF, whose names
+/// Opens a file of `nvfp4 calibrate`, or an importance matrix of llama.cpp in GGUF, whose names
 /// depend on the model's architecture. Throws IoError, FormatError, UnsupportedError.
 std::shared_ptr<const Statistics> open_statistics(const std::filesystem::path& path,
                                                   const ModelConfig& config);

@@ -1,14 +1,14 @@
-"""The command nvfp4-calibrate."""
+"""The command `nvfp4 calibrate`."""
 
-import argparse
+import shlex
 import sys
 
-from .._errors import Error
+from .._cli import Parser
 
 
 def arguments(given=None):
-    a = argparse.ArgumentParser(
-        prog="nvfp4-calibrate",
+    a = Parser(
+        prog="nvfp4 calibrate",
         description="Runs a model on text and writes statistics of the inputs of its linear layers for nvfp4 quantize "
                     "--statistics: the largest magnitude, the sum of squares of each channel and, with --keep-gram, "
                     "the Gram matrices that --method gptq needs. One matrix of the model at a time is in memory.")
@@ -79,22 +79,26 @@ def main(given=None):
         if not options.quiet:
             print(line, file=sys.stderr, flush=True)
 
-    try:
-        if options.merge is not None:
-            merge(options.merge, options.out)
-        else:
-            room = None if options.gram_memory is None else int(options.gram_memory * 2**30)
-            calibrate(options.model, options.text, options.out, dataset=options.dataset, column=options.column,
-                      keep_gram=options.keep_gram, windows=options.windows, context=options.context,
-                      batch=options.batch, dtype=options.dtype, device=options.device, dry_run=options.dry_run,
-                      resume=options.resume, quantize=options.quantize, method=options.method,
-                      gram_memory=room, format=options.format, rank=options.rank, ranks=options.ranks,
-                      sensitivity=options.sensitivity, progress=progress)
-    except (Error, OSError) as error:
-        print(f"nvfp4.calibrate: {error}", file=sys.stderr)
-        return 1
+    if options.merge is not None:
+        merge(options.merge, options.out)
+    else:
+        room = None if options.gram_memory is None else int(options.gram_memory * 2**30)
+        calibrate(options.model, options.text, options.out, dataset=options.dataset, column=options.column,
+                  keep_gram=options.keep_gram, windows=options.windows, context=options.context,
+                  batch=options.batch, dtype=options.dtype, device=options.device, dry_run=options.dry_run,
+                  resume=options.resume, quantize=options.quantize, method=options.method,
+                  gram_memory=room, format=options.format, rank=options.rank, ranks=options.ranks,
+                  sensitivity=options.sensitivity, progress=progress)
+    if not options.quiet and not options.dry_run and options.ranks == "1":
+        print("\n".join(next_steps(options)))
     return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def next_steps(options):
+    """Returns what was written, and the command that uses it."""
+    model, end = options.model or "MODEL", " --method gptq" if options.keep_gram else ""
+    lines = [f"statistics  {options.out}"] if options.out else []
+    if options.quantize:
+        return [*lines, f"output      {options.quantize}", "next        " + shlex.join(
+            ["nvfp4", "evaluate", options.quantize, "--against", model, "--text", options.text or "TEXT"])]
+    return [*lines, "next        " + shlex.join(["nvfp4", "quantize", model, "OUTPUT", "--statistics", options.out]) + end]

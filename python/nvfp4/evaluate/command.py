@@ -1,18 +1,17 @@
-"""The command nvfp4-evaluate."""
+"""The command `nvfp4 evaluate`."""
 
-import argparse
 import json
 import sys
 from pathlib import Path
 
 from .._checkpoint import require_apart
-from .._errors import Error
+from .._cli import Parser
 from .table import lines
 
 
 def arguments(given=None):
-    a = argparse.ArgumentParser(
-        prog="nvfp4-evaluate",
+    a = Parser(
+        prog="nvfp4 evaluate",
         description="Measures what quantizing cost a model on a text: perplexity, and divergence from the model in "
                     "BF16, with standard errors by a paired bootstrap over windows.")
     a.add_argument("model", metavar="MODEL", help="a folder that transformers loads, quantized or not")
@@ -45,25 +44,17 @@ def main(given=None):
         if sys.stderr.isatty():
             print(f"\r{done} of {total} windows", end="\n" if done == total else "", file=sys.stderr)
 
-    try:
-        require_apart({"MODEL": options.model, "--against": options.against, "--text": options.text},
-                      {"--json": None if options.json == "-" else options.json, "--html": options.html})
-        report = evaluate(
-            options.model, options.text, options.against, windows=options.windows, context=options.context,
-            batch=options.batch, device=options.device, dtype=options.dtype, progress=progress)
-        if options.json == "-":
-            print(json.dumps(report, indent=1))
-        else:
-            print("\n".join(lines(report)))
-        if options.json not in (None, "-"):
-            Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
-        if options.html:
-            page.write(report, options.html)
-    except Error as error:
-        print(f"nvfp4.evaluate: {error}", file=sys.stderr)
-        return 1
+    require_apart({"MODEL": options.model, "--against": options.against, "--text": options.text},
+                  {"--json": None if options.json == "-" else options.json, "--html": options.html})
+    report = evaluate(
+        options.model, options.text, options.against, windows=options.windows, context=options.context,
+        batch=options.batch, device=options.device, dtype=options.dtype, progress=progress)
+    if options.json == "-":
+        print(json.dumps(report, indent=1))
+    else:
+        print("\n".join(lines(report)))
+    if options.json not in (None, "-"):
+        Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
+    if options.html:
+        page.write(report, options.html)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
