@@ -203,6 +203,7 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
   out += tensor_table(report, style) + '\n';
 
   double weights = 0, encoded = 0, bits = 0, error = 0, norm = 0;
+  OutputError outputs;
   bool measured = !report.dry_run;
   for (const TensorReport& t : report.tensors) {
     if (order_of(t.action) >= kWritten) continue;
@@ -213,21 +214,31 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
     error += t.squared_error;
     norm += t.squared_norm;
     measured &= t.measured;
+    outputs.mse += t.output.mse;
+    outputs.kept += t.output.kept;
   }
   Table facts("ll");
   facts.add({style.dim("size"), size_text(report, style)});
+  const bool by_outputs = report.method == "weighted" || report.method == "gptq";
+  if (measured && outputs.mse > 0)
+    facts.add({style.dim("outputs"),
+               fmt::format("error over the calibration text {} of that of mse",
+                           style.bold(number(100 * outputs.kept / outputs.mse, "{:.1f} %")))});
   if (weights > 0) {
     const std::string text =
         fmt::format("{} at {:.2f} bits each", human_count(weights), bits / weights);
     const std::string loss =
         !measured || norm == 0
             ? ""
-            : fmt::format(", relative error {}, SQNR {} dB",
+            : fmt::format(", {} error {}, SQNR {} dB", by_outputs ? "weight" : "relative",
                           style.bold(number(100 * std::sqrt(error / norm), "{:.2f} %")),
                           style.bold(number(10 * std::log10(norm / error), "{:.2f}")));
     facts.add({style.dim("weights"), text + (encoded == weights ? loss : "")});
     if (encoded < weights && !loss.empty())
       facts.add({style.dim("new"), human_count(encoded) + " of them" + loss});
+    if (by_outputs && !loss.empty())
+      facts.add({"", style.dim("larger than by mse: what counts is the error of outputs, which " +
+                               report.method + " lowers")});
   }
   add_rounded(report, style, facts);
   if (!about.method.empty()) facts.add({style.dim("method"), about.method});

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "checkpoint/models.h"
+#include "checkpoint/statistics_file.h"
 #include "run_cli.h"
 
 namespace nvfp4::cli_html_test {
@@ -38,6 +38,31 @@ TEST_F(Cli, ComparePageSaysWhatCalibrationDecided) {
   const Result bad = run({"compare", "m", "out", "--html", "page.html", "--run", "run.json", "-q"});
   EXPECT_NE(bad.status, 0);
   EXPECT_TRUE(has(bad.err, "rows.mse")) << bad.err;
+}
+
+/// gptq has larger errors of weights than max, and smaller ones of outputs.
+TEST_F(Cli, OutputErrorsComeFirst) {
+  write_tiny_llama(dir_ / "m");
+  write_llama_grams(dir_ / "s");
+  const Result r = run({"quantize", "m", "b", "--method", "gptq", "--statistics", "s"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_LT(r.out.find("outputs  error over the calibration text "), r.out.find(", weight error "));
+  EXPECT_TRUE(has(r.out, "what counts is the error of outputs")) << r.out;
+  ASSERT_EQ(run({"quantize", "m", "c", "--method", "max", "-q"}).status, 0);
+  const Words words{"compare", "m", "b", "--against", "c", "--html", "p.html", "-q"};
+  ASSERT_EQ(run(words).status, 0);
+  EXPECT_FALSE(has(read_text(dir_ / "p.html"), "utput error"));
+  Words more = words;
+  more.insert(more.end(), {"--statistics", "s"});
+  ASSERT_EQ(run(more).status, 0);
+  const std::string page = read_text(dir_ / "p.html");
+  EXPECT_LT(page.find("<span>output error of b, calibration text"), page.find("error of weights"));
+  EXPECT_LT(page.find("<caption>Output error ‖X"), page.find("<caption>Weight error of all"));
+  const std::size_t outputs = page.find("<caption>Output error over the calibration text"),
+                    weights = page.find("<caption>Weight error of tensors that b or c");
+  ASSERT_LT(outputs, weights);
+  ASSERT_NE(weights, page.npos);
+  EXPECT_TRUE(has(page.substr(outputs, weights - outputs), "<td>14</td><td>0</td><td>0</td>"));
 }
 
 TEST_F(Cli, ComparePageShowsHostileNamesAsText) {

@@ -144,7 +144,8 @@ inline constexpr OptionRow<CompareOptions> kCompareOptions[] = {
     {.names = "--statistics",
      .member = &CompareOptions::statistics,
      .value = "FILE",
-     .text = "for the page: the statistics of calibration, for the tokens of each expert"}};
+     .text = "for the page: the statistics of calibration. Errors of outputs then come first, by "
+             "Gram matrices if the file has them; it also says the tokens of each expert"}};
 struct CompareArguments : CompareOptions, Printing, ShareWords {};
 
 struct BenchOptions {

@@ -136,7 +136,7 @@ Axis axis_around(double low, double high) {
   return {first * step, step, static_cast<int>(last - first) + 1};
 }
 
-std::string error_chart(const std::vector<Kind>& kinds) {
+std::string error_chart(const std::vector<Kind>& kinds, const char* title) {
   std::vector<Kind> shown;
   for (const Kind& kind : kinds)
     if (!kind.layers.empty() && shown.size() < kSeries) shown.push_back(kind);
@@ -164,14 +164,14 @@ std::string error_chart(const std::vector<Kind>& kinds) {
   label_layers(plot, x_labels);
   for (std::size_t i = 0; i < shown.size(); ++i) lines += series(shown[i], i, plot);
   return fmt::format(
-      "{}<figure><figcaption>Relative error of each layer, by kind of tensor{}. The axis starts at "
+      "{}<figure><figcaption>{} of each layer, by kind of tensor{}. The axis starts at "
       "{}.</figcaption>\n{}<div class='plot'><div class='ys' aria-hidden='true'>{}</div>\n"
-      "<svg role='img' aria-label='Relative error by layer, {:.3f} to {:.3f} %: the table below "
+      "<svg role='img' aria-label='{} by layer, {:.3f} to {:.3f} %: the table below "
       "has the numbers'><g class='grid'>{}</g>\n{}</svg>\n<div class='xs' "
       "aria-hidden='true'>{}</div><p class='axis' aria-hidden='true'>layer</p></div></figure>\n",
-      kMarkers, kinds.size() > shown.size() ? ": the kinds with the most weights" : "",
-      percent_label(plot.y.low, plot.y.step), legend(shown), y_labels, 100 * low, 100 * high, grid,
-      lines, x_labels);
+      kMarkers, title, kinds.size() > shown.size() ? ": the kinds with the most weights" : "",
+      percent_label(plot.y.low, plot.y.step), legend(shown), y_labels, title, 100 * low, 100 * high,
+      grid, lines, x_labels);
 }
 
 std::string curve_chart(const std::vector<BudgetPoint>& curve) {

@@ -22,8 +22,9 @@ struct Axis {
 };
 Axis axis_around(double low, double high);
 
-/// Returns the relative errors of the first kSeries kinds over the layers, or "" without layers.
-std::string error_chart(const std::vector<Kind>& kinds);
+/// Returns the errors of the first kSeries kinds over the layers, or "" without layers. `title` is
+/// such as "Relative error".
+std::string error_chart(const std::vector<Kind>& kinds, const char* title);
 
 /// Returns the remaining share of the first point's error over bits, with a logarithmic axis. The
 /// result is "" unless two points have an error.

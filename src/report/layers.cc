@@ -46,10 +46,10 @@ Place place_of(std::string_view tensor) {
   return place;
 }
 
-void ErrorSum::add(const TensorDifference& t) {
-  squared_error += t.squared_error;
-  squared_norm += t.squared_norm;
-  ++tensors;
+void ErrorSum::add(const ErrorSum& more) {
+  squared_error += more.squared_error;
+  squared_norm += more.squared_norm;
+  tensors += more.tensors;
 }
 
 double ErrorSum::relative() const {
@@ -67,15 +67,22 @@ std::optional<std::int64_t> Kind::worst_layer() const {
   return worst == layers.end() ? std::nullopt : std::optional(worst->first);
 }
 
-std::vector<Kind> kinds_of(const CompareReport& report) {
+TensorErrors errors_of(const CompareReport& report) {
+  TensorErrors errors;
+  for (const TensorDifference& t : report.tensors)
+    errors[t.name].add({t.squared_error, t.squared_norm, 1});
+  return errors;
+}
+
+std::vector<Kind> kinds_of(const TensorErrors& errors) {
   std::set<std::string> stems;
   std::map<std::pair<std::string, std::string>, Kind> found;
-  for (const TensorDifference& t : report.tensors) {
-    const Place place = place_of(t.name);
+  for (const auto& [tensor, error] : errors) {
+    const Place place = place_of(tensor);
     if (place.layer) stems.insert(place.stem);
     Kind& kind = found[{place.stem, place.kind}];
-    kind.total.add(t);
-    if (place.layer) kind.layers[*place.layer].add(t);
+    kind.total.add(error);
+    if (place.layer) kind.layers[*place.layer].add(error);
   }
   std::vector<Kind> kinds;
   for (auto& [key, kind] : found) {

@@ -27,11 +27,15 @@ struct ErrorSum {
   double squared_error = 0, squared_norm = 0;
   std::int64_t tensors = 0;
 
-  void add(const TensorDifference& t);
+  void add(const ErrorSum& more);
   /// Returns ‖a − b‖ / ‖a‖, or NaN if a value was NaN.
   double relative() const;
   double sqnr_db() const;
 };
+
+/// The error of each tensor, by its name.
+using TensorErrors = std::map<std::string, ErrorSum>;
+TensorErrors errors_of(const CompareReport& report);
 
 struct Kind {
   std::string name;
@@ -44,6 +48,6 @@ struct Kind {
 
 /// Returns the kinds, largest norm first. If there are several stems, names contain them
 /// ("visual.blocks").
-std::vector<Kind> kinds_of(const CompareReport& report);
+std::vector<Kind> kinds_of(const TensorErrors& errors);
 
 }  // namespace nvfp4::report

@@ -13,6 +13,7 @@
 #include "report/charts.h"
 #include "report/escape.h"
 #include "report/layers.h"
+#include "report/output_errors.h"
 #include "report/parts.h"
 #include "report/report.h"
 #include "report/style.h"
@@ -31,6 +32,21 @@ std::string section(const char* id, const char* title, const std::string& body) 
                      title, body);
 }
 
+ErrorSum sum_of(const TensorErrors& outputs) {
+  ErrorSum sum;
+  for (const auto& [tensor, error] : outputs) sum.add(error);
+  return sum;
+}
+
+/// Returns the output errors that are known, with words for their checkpoint.
+std::vector<std::pair<const char*, const TensorErrors*>> outputs_of(const PageInput& in) {
+  std::vector<std::pair<const char*, const TensorErrors*>> all;
+  const bool both = in.compared_with && !in.compared_with->outputs.empty();
+  if (!in.outputs.empty()) all.emplace_back(both ? " of b" : "", &in.outputs);
+  if (both) all.emplace_back(" of c", &in.compared_with->outputs);
+  return all;
+}
+
 std::string header(const PageInput& in) {
   const CompareReport& d = in.difference;
   const auto tile = [](const std::string& value, const std::string& what) {
@@ -44,7 +60,11 @@ std::string header(const PageInput& in) {
   if (in.compared_with)
     out.insert(out.find("</dl>"), fmt::format("<dt class='soft'>c: compared with</dt><dd>{}</dd>",
                                               name(in.compared_with->inspected.path)));
-  out += tile(percent(d.relative_error), "relative error, tensors that differ");
+  for (const auto& [which, outputs] : outputs_of(in))
+    out += tile(percent(sum_of(*outputs).relative()),
+                fmt::format("output error{}, calibration text", which));
+  out += tile(percent(d.relative_error), in.outputs.empty() ? "relative error, tensors that differ"
+                                                            : "error of weights that differ");
   out += tile(percent(d.median_relative_error), "median of these tensors");
   out += tile(percent(d.tensors.empty() ? 0 : d.tensors.front().relative_error), "worst tensor");
   out += tile(decibels(d.sqnr_db), "signal to quantization noise");
@@ -91,7 +111,7 @@ std::string size_section(const PageInput& in) {
                                      rows + "</tbody></table>"));
 }
 
-std::string kind_table(const std::vector<Kind>& kinds) {
+std::string kind_table(const std::vector<Kind>& kinds, const char* caption) {
   std::string rows;
   for (const Kind& kind : kinds) {
     const auto worst = kind.worst_layer();
@@ -101,18 +121,26 @@ std::string kind_table(const std::vector<Kind>& kinds) {
         kind.total.tensors, worst ? fmt::format("{}", *worst) : "–",
         worst ? percent(kind.layers.at(*worst).relative()) : "–");
   }
-  return scrolling("Error by kind",
-                   "<table><caption>All kinds of tensors that differ</caption><thead><tr>"
-                   "<th scope='col'>kind</th><th scope='col'>relative error</th>"
-                   "<th scope='col'>SQNR</th><th scope='col'>tensors</th>"
-                   "<th scope='col'>worst layer</th><th scope='col'>its error</th>"
-                   "</tr></thead><tbody>\n" +
-                       rows + "</tbody></table>");
+  return scrolling(caption, fmt::format("<table><caption>{}</caption>", caption) +
+                                "<thead><tr>"
+                                "<th scope='col'>kind</th><th scope='col'>relative error</th>"
+                                "<th scope='col'>SQNR</th><th scope='col'>tensors</th>"
+                                "<th scope='col'>worst layer</th><th scope='col'>its error</th>"
+                                "</tr></thead><tbody>\n" +
+                                rows + "</tbody></table>");
 }
 
-std::string error_section(const std::vector<Kind>& kinds) {
+/// Returns the errors of outputs, if they are known, then those of weights.
+std::string error_section(const PageInput& in) {
+  const std::vector<Kind> kinds = kinds_of(errors_of(in.difference));
   if (kinds.empty()) return "<p>The checkpoints hold the same values in the same formats.</p>\n";
-  return error_chart(kinds) + kind_table(kinds);
+  if (in.outputs.empty())
+    return error_chart(kinds, "Relative error") +
+           kind_table(kinds, "All kinds of tensors that differ");
+  const std::vector<Kind> outputs = kinds_of(in.outputs);
+  return fmt::format("<p>{}</p>\n", kWhyOutputs) + error_chart(outputs, "Relative output error") +
+         kind_table(outputs, "Output error ‖X (a − b)ᵀ‖ / ‖X aᵀ‖ over the calibration text") +
+         kind_table(kinds, "Weight error of all kinds of tensors that differ");
 }
 
 std::string worst_section(const PageInput& in) {
@@ -301,7 +329,6 @@ std::string unmatched_section(const CompareReport& d) {
 }  // namespace
 
 std::string page(const PageInput& in) {
-  const std::vector<Kind> kinds = kinds_of(in.difference);
   return fmt::format(
              "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>\n"
              "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
@@ -309,7 +336,7 @@ std::string page(const PageInput& in) {
              "<meta name='color-scheme' content='light dark'>\n"
              "<title>nvfp4 compare: {}</title>\n<style>{}</style></head>\n<body>\n",
              kPolicy, escape(in.b.path), kStyle) +
-         header(in) + "<main>\n" + section("error", "Error by layer", error_section(kinds)) +
+         header(in) + "<main>\n" + section("error", "Error by layer", error_section(in)) +
          section("against", "Side by side", side_by_side(in)) +
          section("bits", "Error over bits", curve_section(in.curve)) +
          section("calibration", "Calibration", calibration_section(in)) +
@@ -326,22 +353,24 @@ std::string page(const PageInput& in) {
 
 namespace {
 
-std::map<std::string, double> tokens_of(const CompareReport& difference,
-                                        const std::filesystem::path& a,
-                                        const std::filesystem::path& file) {
+/// Adds what the statistics say: tokens, and output errors of b and of the other checkpoint.
+void add_statistics(PageInput& input, const std::filesystem::path& a,
+                    const std::filesystem::path& b, const PageExtras& extras) {
   const checkpoint::CheckpointReader reader(a);
   checkpoint::ModelConfig config;
   if (!reader.config_text().empty())
     config = checkpoint::parse_model_config(reader.config_text(), reader.config_file());
-  const auto statistics = checkpoint::open_statistics(file, config);
-  std::map<std::string, double> tokens;
+  const auto statistics = checkpoint::open_statistics(extras.statistics, config);
   constexpr std::string_view kWeight = ".weight";
-  for (const TensorDifference& t : difference.tensors)
+  for (const TensorDifference& t : input.difference.tensors)
     if (t.name.ends_with(kWeight))
       if (const auto* s =
               statistics->find(std::string_view(t.name).substr(0, t.name.size() - kWeight.size())))
-        tokens[t.name] = s->count;
-  return tokens;
+        input.tokens[t.name] = s->count;
+  input.outputs = output_errors(reader, checkpoint::CheckpointReader(b), *statistics);
+  if (input.compared_with)
+    input.compared_with->outputs =
+        output_errors(reader, checkpoint::CheckpointReader(extras.against), *statistics);
 }
 
 }  // namespace
@@ -356,12 +385,12 @@ std::string page_of(CompareReport difference, const std::filesystem::path& a,
     input.method_shares = method_shares(extras.run);
     input.curve = budget_curve(extras.run);
   }
-  if (!extras.statistics.empty()) input.tokens = tokens_of(input.difference, a, extras.statistics);
   if (!extras.against.empty())
     input.compared_with = ComparedWith{
         compare_checkpoints(a, extras.against, progress),
         inspect_checkpoint(
             {.path = extras.against, .tensor = {}, .histograms = true, .progress = progress})};
+  if (!extras.statistics.empty()) add_statistics(input, a, b, extras);
   input.a = inspect_checkpoint({.path = a, .tensor = {}, .histograms = false, .progress = {}});
   input.b = inspect_checkpoint({.path = b, .tensor = {}, .histograms = true, .progress = progress});
   return page(input);

@@ -8,6 +8,11 @@
 /// Parts of the page that its sections share.
 namespace nvfp4::report {
 
+/// The reason why output errors come first.
+inline constexpr const char* kWhyOutputs =
+    "What counts is the error of the layers’ outputs over the calibration text: weighted and gptq "
+    "lower it by larger errors of weights whose inputs are small or alike.";
+
 /// Returns a number with its unit. NaN and infinity are highlighted.
 std::string measure(double x, const char* format, const char* unit);
 std::string percent(double x);

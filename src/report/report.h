@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "nvfp4/checkpoint/checkpoint.h"
+#include "report/layers.h"
 
 /// Reports for people. Each report struct has a to_json() next to it for programs.
 namespace nvfp4::report {
@@ -30,8 +31,9 @@ struct PageExtras {
 
 /// Another checkpoint that the page compares with b.
 struct ComparedWith {
-  CompareReport difference;  ///< difference of a and this checkpoint
-  InspectReport inspected;   ///< with histograms
+  CompareReport difference;   ///< difference of a and this checkpoint
+  InspectReport inspected;    ///< with histograms
+  TensorErrors outputs = {};  ///< with statistics
 };
 
 /// The input of page().
@@ -42,6 +44,7 @@ struct PageInput {
   std::vector<MethodShares> method_shares = {};
   std::vector<BudgetPoint> curve = {};        ///< error by bits, from --bits or --size
   std::map<std::string, double> tokens = {};  ///< number of calibration tokens of each weight
+  TensorErrors outputs = {};                  ///< of b, with statistics
   std::optional<ComparedWith> compared_with = {};
 };
 

@@ -57,17 +57,25 @@ std::string table(const char* label, const std::string& caption, const char* fir
                                caption, first, more, rows));
 }
 
-/// The differences of a tensor that both checkpoints have.
+/// The errors of a tensor in both checkpoints, 0 if it is equal to a's.
 struct Pair {
-  const TensorDifference *b = nullptr, *c = nullptr;  // null: equal to a's
-  double error_b() const { return b == nullptr ? 0 : b->relative_error; }
-  double error_c() const { return c == nullptr ? 0 : c->relative_error; }
+  ErrorSum b, c;
+  std::string form_b = "as in a", form_c = form_b;
+  double error_b() const { return b.relative(); }
+  double error_c() const { return c.relative(); }
 };
+using Pairs = std::map<std::string, Pair>;
 
-std::map<std::string, Pair> pairs_of(const PageInput& in) {
-  std::map<std::string, Pair> pairs;
-  for (const TensorDifference& t : in.difference.tensors) pairs[t.name].b = &t;
-  for (const TensorDifference& t : in.compared_with->difference.tensors) pairs[t.name].c = &t;
+Pairs pairs_of(const PageInput& in) {
+  Pairs pairs;
+  for (const TensorDifference& t : in.difference.tensors) {
+    pairs[t.name].b = {t.squared_error, t.squared_norm, 1};
+    pairs[t.name].form_b = t.form_b;
+  }
+  for (const TensorDifference& t : in.compared_with->difference.tensors) {
+    pairs[t.name].c = {t.squared_error, t.squared_norm, 1};
+    pairs[t.name].form_c = t.form_b;
+  }
   // A tensor that is missing in one of them cannot be compared.
   for (const CompareReport* d : {&in.difference, &in.compared_with->difference})
     for (const auto* names : {&d->only_in_a, &d->only_in_b, &d->shape_mismatch})
@@ -75,7 +83,16 @@ std::map<std::string, Pair> pairs_of(const PageInput& in) {
   return pairs;
 }
 
-std::string kind_rows(const std::map<std::string, Pair>& pairs) {
+/// Returns the pairs with errors of outputs in place of those of weights. Weights without
+/// statistics are left out.
+Pairs outputs_of(Pairs pairs, const PageInput& in) {
+  const TensorErrors &b = in.outputs, &c = in.compared_with->outputs;
+  std::erase_if(pairs, [&](const auto& p) { return !b.contains(p.first) || !c.contains(p.first); });
+  for (auto& [tensor, pair] : pairs) pair.b = b.at(tensor), pair.c = c.at(tensor);
+  return pairs;
+}
+
+std::string kind_rows(const Pairs& pairs) {
   struct Sums {
     ErrorSum b, c;
     std::size_t better = 0, worse = 0, tensors = 0;
@@ -84,8 +101,8 @@ std::string kind_rows(const std::map<std::string, Pair>& pairs) {
   Sums all;
   for (const auto& [tensor, pair] : pairs)
     for (Sums* sums : {&kinds[place_of(tensor).kind], &all}) {
-      if (pair.b != nullptr) sums->b.add(*pair.b);
-      if (pair.c != nullptr) sums->c.add(*pair.c);
+      sums->b.add(pair.b);
+      sums->c.add(pair.c);
       sums->better += pair.error_b() < pair.error_c();
       sums->worse += pair.error_b() > pair.error_c();
       ++sums->tensors;
@@ -101,7 +118,7 @@ std::string kind_rows(const std::map<std::string, Pair>& pairs) {
 }
 
 /// Returns the tensors in which b is best or worst compared with c.
-std::string extremes(const std::map<std::string, Pair>& pairs, bool best) {
+std::string extremes(const Pairs& pairs, bool best) {
   constexpr std::size_t kShown = 8;
   std::vector<std::pair<double, const std::string*>> order;
   for (const auto& [tensor, pair] : pairs) {
@@ -112,12 +129,9 @@ std::string extremes(const std::map<std::string, Pair>& pairs, bool best) {
   std::string rows;
   for (std::size_t i = 0; i < std::min(kShown, order.size()); ++i) {
     const Pair& pair = pairs.at(*order[i].second);
-    const auto form = [](const TensorDifference* t) {
-      return t == nullptr ? std::string("as in a") : escape(t->form_b);
-    };
     rows += row(name(*order[i].second), pair.error_b(), pair.error_c(),
-                fmt::format("<td class='text'>{}</td><td class='text'>{}</td>", form(pair.b),
-                            form(pair.c)));
+                fmt::format("<td class='text'>{}</td><td class='text'>{}</td>", escape(pair.form_b),
+                            escape(pair.form_c)));
   }
   if (rows.empty()) return {};
   return table(
@@ -163,18 +177,28 @@ std::string scale_rows(const InspectReport& b, const InspectReport& c) {
 
 std::string side_by_side(const PageInput& in) {
   if (!in.compared_with) return {};
-  const std::map<std::string, Pair> pairs = pairs_of(in);
+  const Pairs pairs = pairs_of(in);
   const InspectReport &b = in.b, &c = in.compared_with->inspected;
   std::string out = fmt::format(
       "<p>Size of b: <b>{}</b>; of c: <b>{}</b>. Errors are relative to a. A ratio below 1: b has "
       "the lower error.</p>\n",
       human_bytes(b.bytes), human_bytes(c.bytes));
   if (pairs.empty()) return out + "<p>b and c have the values of a.</p>\n";
-  out += table(
-      "Side by side by kind", "Tensors that b or c changed, by kind", "kind",
-      "<th scope='col'>lower in b</th><th scope='col'>lower in c</th><th scope='col'>equal</th>",
-      kind_rows(pairs));
-  out += extremes(pairs, true) + extremes(pairs, false);
+  const auto by_kind = [](const char* caption, const Pairs& of) {
+    return table(
+        "Side by side by kind", caption, "kind",
+        "<th scope='col'>lower in b</th><th scope='col'>lower in c</th><th scope='col'>equal</th>",
+        kind_rows(of));
+  };
+  const Pairs outputs = outputs_of(pairs, in);
+  if (!outputs.empty())
+    out += fmt::format("<p>{}</p>\n", kWhyOutputs) +
+           by_kind("Output error over the calibration text, by kind", outputs);
+  out += by_kind(outputs.empty() ? "Tensors that b or c changed, by kind"
+                                 : "Weight error of tensors that b or c changed, by kind",
+                 pairs);
+  const Pairs& first = outputs.empty() ? pairs : outputs;
+  out += extremes(first, true) + extremes(first, false);
   if (const std::string scales = scale_rows(b, c); !scales.empty())
     out += details("Block scales side by side", scales);
   return out;
