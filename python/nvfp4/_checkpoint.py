@@ -1,5 +1,5 @@
-"""Whole checkpoints: the commands as functions that return reports. The tables of options, which are those of
-`nvfp4 help`, say what each function takes.
+"""Whole checkpoints: the commands as functions that return reports. The tables of options, in
+include/nvfp4/checkpoint/options.h, say what each function takes.
 """
 
 import collections.abc
