@@ -1,6 +1,7 @@
 """nvfp4.transformers: the modules of a loaded model, each for itself; versions of transformers."""
 
 import copy
+import json
 import gc
 import importlib
 import os
@@ -20,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import nvfp4
 import nvfp4.transformers as backend
 from models_of_families import TOKENS
-from test_nvfp4_transformers import folders, load, logits, ours
+from test_nvfp4_transformers import damaged, folders, load, logits, ours
 
 
 class Calls(TorchDispatchMode):
@@ -141,7 +142,7 @@ def test_models_are_pickled_and_copied(folders, family):
         assert {name: type(m) for name, m in other.named_modules()} == {n: type(m) for n, m in model.named_modules()}
         with torch.no_grad(), Calls() as calls:
             assert torch.equal(other(TOKENS).logits, expected)
-        assert len(calls.names) == 4 * len(model.model.layers)
+        assert len(calls.names) == (4 if family == "llama" else 3) * len(model.model.layers)
 
 
 def test_experts_of_all_layers_are_one_graph(folders):
@@ -190,3 +191,20 @@ def test_a_changed_interface_is_named(monkeypatch):
         monkeypatch.delitem(sys.modules, f"nvfp4.transformers.{name}")
     with pytest.raises(nvfp4.UnsupportedError, match="has changed what nvfp4 needs of it: .*MergeModulelist"):
         importlib.reload(backend)
+
+
+@pytest.mark.parametrize("activation, operators", (("silu", {"moe"}), ("gelu", {"grouped_linear"})))
+@pytest.mark.parametrize("family", ("mixtral", "qwen3_moe"))
+def test_experts_with_swiglu_are_one_operator(folders, tmp_path, family, activation, operators):
+    folder = damaged(folders(family)[0], tmp_path / activation, lambda tensors: None)
+    config = json.loads((folder / "config.json").read_text()) | {"hidden_act": activation}
+    (folder / "config.json").write_text(json.dumps(config))
+    model = load(folder)
+    with torch.no_grad(), Calls() as calls:
+        alone = model(TOKENS).logits
+    assert set(calls.names) == operators | {"linear"}
+    with Calls() as calls:  # with gradients
+        by_operators = model(TOKENS).logits.detach()
+    assert set(calls.names) == {"linear", "grouped_linear"}
+    # FP32 sums of up to 128 terms in another order, in two layers.
+    torch.testing.assert_close(alone, by_operators, rtol=0, atol=2 * 128 * 2**-24 * float(by_operators.abs().max()))

@@ -1,5 +1,6 @@
 """Mixtures of experts with packed weights: [gate; up] [E, 2·I, H] and down [E, H, I]."""
 
+import sys
 from dataclasses import dataclass
 from typing import Optional
 
@@ -16,6 +17,12 @@ class Stack:
     weights: Tensor  #: bytes of the packed weights
     rows: int
     input_scale: Optional[Tensor] = None  #: a MULTIPLIER: [1] for gate_up, [E] for down
+
+
+def is_swiglu(experts):
+    """Reports whether experts of transformers compute silu(gate) · up between their GEMMs."""
+    default = getattr(sys.modules.get("transformers.integrations.moe"), "_default_apply_gate", None)
+    return type(experts)._apply_gate is default and type(experts.act_fn).__name__ in ("SiLU", "SiLUActivation")
 
 
 #: Largest number of rows on a GPU that each read the weights of their expert. More rows are sorted by expert.

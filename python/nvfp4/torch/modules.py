@@ -421,6 +421,7 @@ class Nvfp4Experts(_Packs, nn.Module):
         module.quantize_input = quantize_input
         module.sizes = {"gate_up": (experts, double, hidden, 2), "down": (experts, hidden, double // 2, 1)}
         module.input_mode = _input_mode(quantize_input, has_input_scale)
+        module.is_swiglu = expert_operators.is_swiglu(module)
         for part, (groups, rows, cols, globals_) in module.sizes.items():
             make = lambda end, shape, dtype: module.register_buffer(
                 f"{part}_{end}", torch.empty(shape, dtype=dtype, device=device))
@@ -488,5 +489,10 @@ class Nvfp4Experts(_Packs, nn.Module):
         return *stacks, self.sizes["gate_up"][0], self.input_mode, self._apply_gate
 
     def forward(self, hidden_states, top_k_index, top_k_weights):
+        if self.is_swiglu and not torch.is_grad_enabled():
+            held, (experts, _, intermediate, _) = self._buffers, self.sizes["down"]
+            return torch.ops.nvfp4.moe(hidden_states, held["gate_up_weight"], held["down_weight"], top_k_index, top_k_weights,
+                                       intermediate, experts, held.get("gate_up_multiplier"), held.get("down_multiplier"),
+                                       self.input_mode)
         y = expert_operators.forward(hidden_states, top_k_index, *self._arguments())
         return (y * top_k_weights.unsqueeze(-1)).sum(dim=1).to(hidden_states.dtype)
