@@ -126,6 +126,10 @@ class Weight {
   }
 
   void check_nvfp4_scales() {
+    if (t_.depth() % kBlock != 0)
+      return defect("wrong-shape", fmt::format("{}: {}, holds {} codes in a row, NVFP4 has blocks "
+                                               "of 16: must be a multiple of 16",
+                                               t_.data.describe(), form_of(t_.data), t_.depth()));
     Shape shape = t_.shape;
     const std::int64_t blocks = t_.depth() / kBlock;
     (t_.transposed ? shape[1] : shape.back()) = blocks;
@@ -134,9 +138,9 @@ class Weight {
         t_.matrices() * scale_bytes(ScaleLayout::tiled_128x4, t_.outputs(), blocks);
     const bool right_size = layout == ScaleLayout::linear ? t_.scales.info->shape == shape
                                                           : product(t_.scales.info->shape) == tiled;
-    if (t_.depth() % kBlock == 0 && t_.scales.info->dtype == DType::f8_e4m3 && right_size) return;
+    if (t_.scales.info->dtype == DType::f8_e4m3 && right_size) return;
     const bool swizzled = layout == ScaleLayout::linear &&
-                          t_.scales.info->dtype == DType::f8_e4m3 && t_.depth() % kBlock == 0 &&
+                          t_.scales.info->dtype == DType::f8_e4m3 &&
                           product(t_.scales.info->shape) == tiled;
     defect(swizzled                                  ? "swizzled-scales"
            : t_.scales.info->dtype != DType::f8_e4m3 ? "wrong-dtype"

@@ -43,7 +43,8 @@ CacheType cache_type(const Declared& declared) {
 
 bool declares_cache(const std::optional<Declared>& config,
                     const std::optional<Declared>& hf_quant) {
-  return (config && !config->kv_cache.is_null()) || (hf_quant && !hf_quant->kv_cache.is_null());
+  return (config && !cache_type(*config).name.empty()) ||
+         (hf_quant && !cache_type(*hf_quant).name.empty());
 }
 
 CacheScales::CacheScales(std::span<const LogicalTensor> tensors,

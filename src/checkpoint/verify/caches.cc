@@ -38,7 +38,7 @@ std::map<std::string, Cache> caches_of(const Subject& subject) {
 
 /// Reports whether the configuration caches keys and values in a type with stored scales.
 bool has_scales(const Declared* declared) {
-  if (declared == nullptr || declared->kv_cache.is_null()) return false;
+  if (declared == nullptr || cache_type(*declared).name.empty()) return false;
   const auto& cache = declared->kv_cache;
   return !cache.is_object() || !cache.contains("dynamic") || cache["dynamic"] != true;
 }
