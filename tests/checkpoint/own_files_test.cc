@@ -1,4 +1,5 @@
 #include "checkpoint/checkpoints.h"
+#include "checkpoint/child_process.h"
 #include "checkpoint/io/file_hash.h"
 #include "checkpoint/safetensors/written_files.h"
 
@@ -7,6 +8,10 @@ namespace nvfp4::own_files_test {
 
 constexpr const char* kList = "nvfp4.files.json";
 constexpr const char* kShard = "model-00002-of-00003.safetensors";
+
+std::ptrdiff_t changed(const VerifyReport& report) {
+  return std::ranges::count(report.findings, "changed-file", &Finding::code);
+}
 
 class OwnFiles : public ::testing::Test {
  protected:
@@ -78,6 +83,70 @@ TEST_F(OwnFiles, OverwriteRefusesForeignCopiesOfCarriedFiles) {
   write_text(dir_ / "in" / "assets" / "new", "the model's");
   fs::create_directory(out_ / "assets" / "new");
   expect_refused("assets/new");
+  fs::remove(dir_ / "in" / "assets" / "new");
+  for (const fs::path& folder : {dir_ / "in", out_}) {
+    fs::create_directory(folder / "fresh");
+    write_text(folder / "fresh" / "file", folder.string());
+  }
+  expect_refused("fresh/file");
+}
+
+TEST_F(OwnFiles, OverwriteKeepsEditedCard) {
+  write_text(out_ / "README.md", read_text(out_ / "README.md") + "mine");
+  const std::string edited = read_text(out_ / "README.md");
+  options_.overwrite = false;
+  options_.resume = true;
+  flip(out_ / "tokenizer.json");
+  EXPECT_EQ(write().card, "README.md");
+  EXPECT_EQ(read_text(out_ / "README.md"), edited);
+  options_.overwrite = true;
+  options_.resume = false;
+  for (int i = 0; i < 2; ++i) {
+    const QuantizeReport report = write();
+    EXPECT_EQ(report.card, "README-NVFP4.md");
+    EXPECT_TRUE(std::ranges::any_of(report.warnings, [](const std::string& w) {
+      return w.find("README.md: nvfp4 did not write it as it is") != w.npos;
+    }));
+    EXPECT_EQ(read_text(out_ / "README.md"), edited);
+    EXPECT_EQ(read_text(out_ / "README-NVFP4.md"), expected_.at("README.md"));
+    fs::remove(out_ / kList);  // for the second time without it
+  }
+}
+
+TEST_F(OwnFiles, ResumeRemovesWhatTheSourceLost) {
+  options_.overwrite = false;
+  options_.resume = true;
+  const auto lose = [&](const std::string& name) {
+    fs::remove(dir_ / "in" / name);
+    const QuantizeReport report = write();
+    const auto json = nlohmann::json::parse(read_text(out_ / kList));
+    EXPECT_FALSE(json["files"].contains(name)) << name;
+    return report.warnings;
+  };
+  lose("assets/LICENSE");
+  EXPECT_FALSE(fs::exists(out_ / "assets"));
+  write_text(out_ / "modeling_llama.py", "mine");
+  const auto warnings = lose("modeling_llama.py");
+  EXPECT_TRUE(std::ranges::any_of(warnings, [](const std::string& w) {
+    return w.find("modeling_llama.py: is no part of the output any more") != w.npos;
+  }));
+  EXPECT_EQ(read_text(out_ / "modeling_llama.py"), "mine");
+}
+
+TEST_F(OwnFiles, ResumeRemovesLostFilesOfAnInterruptedRun) {
+  fs::remove_all(out_);
+  run_child("Child.DISABLED_Quantize", {{"CHILD_INPUT", (dir_ / "in").string()},
+                                        {"CHILD_OUTPUT", out_.string()},
+                                        {"CHILD_KILL_AFTER", "21"}});
+  ASSERT_TRUE(fs::exists(out_ / "nvfp4.partial.json"));
+  fs::rename(dir_ / "in" / "modeling_llama.py", out_ / "modeling_llama.py");
+  options_.overwrite = false;
+  options_.resume = true;
+  write();
+  expected_.erase("modeling_llama.py");
+  auto files = files_of(out_);
+  for (auto* each : {&files, &expected_}) each->erase(kList);
+  EXPECT_EQ(files, expected_);
 }
 
 TEST_F(OwnFiles, OverwriteNamesOtherForeignFiles) {
@@ -87,8 +156,8 @@ TEST_F(OwnFiles, OverwriteNamesOtherForeignFiles) {
   write_text(out_ / "plots" / "deep" / "config.json", "mine");
   const auto warnings = write().warnings;
   ASSERT_EQ(warnings.size(), 3u);
-  EXPECT_TRUE(
-      warnings[0].ends_with("assets/mine.txt: is not of the earlier output and is not removed"));
+  EXPECT_TRUE(warnings[0].ends_with(
+      "assets/mine.txt: nvfp4 did not write it as it is, so it is not removed"));
   EXPECT_EQ(read_text(out_ / "assets" / "mine.txt"), "mine");
   EXPECT_EQ(read_text(out_ / "notes.txt"), "mine");
   EXPECT_EQ(read_text(out_ / "plots" / "deep" / "config.json"), "mine");
@@ -107,7 +176,15 @@ TEST_F(OwnFiles, OverwriteKnowsOlderFoldersByTheirMetadata) {
   write_text(out_ / "lora.safetensors", "mine");
   expect_refused("lora.safetensors");
   fs::remove(out_ / "lora.safetensors");
-  EXPECT_TRUE(write().warnings.empty());
+  for (const char* text : {"tokenizer.json", "hf_quant_config.json"}) {
+    flip(out_ / text);  // the size stays
+    expect_refused(text);
+    flip(out_ / text);
+  }
+  fs::remove(out_ / "README.md");
+  const auto warnings = write().warnings;
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_TRUE(warnings[0].find("has no nvfp4.files.json") != std::string::npos);
   EXPECT_EQ(files_of(out_), expected_);
 }
 
@@ -143,6 +220,12 @@ TEST_F(OwnFiles, SampleRemovesOnlyItsOwn) {
   sample.shards = 2;
   sample_checkpoint(sample);
   EXPECT_FALSE(fs::exists(dir_ / "sample" / "model.safetensors"));
+  auto verify = verify_options(dir_ / "sample");
+  verify.full = true;
+  EXPECT_EQ(changed(verify_checkpoint(verify)), 0);
+  flip(dir_ / "sample" / "config.json");
+  expect_error<IoError>([&] { sample_checkpoint(sample); }, {"config.json"});
+  flip(dir_ / "sample" / "config.json");
   write_text(dir_ / "sample" / "mine.safetensors", "mine");
   expect_error<IoError>([&] { sample_checkpoint(sample); }, {"mine.safetensors"});
   EXPECT_TRUE(fs::exists(dir_ / "sample" / "mine.safetensors"));
@@ -215,10 +298,6 @@ TEST_F(OwnFiles, ResumeWritesOtherFilesAgain) {
   flip(dir_ / "in" / "tokenizer.json");
   write();
   EXPECT_EQ(read_text(out_ / "tokenizer.json"), read_text(dir_ / "in" / "tokenizer.json"));
-}
-
-std::ptrdiff_t changed(const VerifyReport& report) {
-  return std::ranges::count(report.findings, "changed-file", &Finding::code);
 }
 
 TEST_F(OwnFiles, VerifyFullFindsFlippedBit) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "checkpoint/plan/order.h"
+#include "checkpoint/safetensors/header.h"
 #include "checkpoint/source/content.h"
 #include "core/require.h"
 
@@ -90,6 +92,13 @@ class Comparison {
   Buffers buffers_;
 };
 
+std::string index_text(const Plan& plan) {
+  const std::vector<PlannedName> names = sorted_names(plan);
+  return safetensors::index_json(plan.total_size, names.size(), [&](std::size_t i) {
+    return safetensors::IndexEntry(names[i].text(), names[i].shard->file);
+  });
+}
+
 }  // namespace
 
 std::string difference_from_plan(const Plan& plan, const fs::path& folder) {
@@ -105,6 +114,19 @@ WrittenFiles files_of_output(const ModelFolder& model, const Plan& plan) {
   if (!plan.params_json.empty()) files[kParamsName];
   if (!plan.config_json.empty()) files["config.json"];
   return files;
+}
+
+std::string text_of_file(const Plan& plan, const std::string& name) {
+  if (name == "config.json") return plan.config_json;
+  if (name == "hf_quant_config.json") return plan.hf_quant_json;
+  if (name == kParamsName) return plan.params_json;
+  return !name.empty() && name == plan.index_name ? index_text(plan) : std::string();
+}
+
+WrittenFile planned_file(const ModelFolder& model, const Plan& plan, const std::string& name) {
+  if (const std::string text = text_of_file(plan, name); !text.empty()) return written_text(text);
+  const bool carried = std::ranges::find(model.others, fs::path(name)) != model.others.end();
+  return carried ? written_file(model.root / name) : WrittenFile();
 }
 
 }  // namespace nvfp4::checkpoint

@@ -18,4 +18,9 @@ std::string difference_from_plan(const Plan& plan, const std::filesystem::path& 
 /// name depends on the folder.
 WrittenFiles files_of_output(const ModelFolder& model, const Plan& plan);
 
+/// Returns the text of a file that the run creates, or "" for another file.
+std::string text_of_file(const Plan& plan, const std::string& name);
+/// Returns the size and hash of a file that the run writes; both are absent for a shard.
+WrittenFile planned_file(const ModelFolder& model, const Plan& plan, const std::string& name);
+
 }  // namespace nvfp4::checkpoint

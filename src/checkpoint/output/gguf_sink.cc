@@ -227,7 +227,8 @@ class GgufContainer final : public checkpoint::Container {
       else if (key != "format" || value != "pt")
         others[key] = value;
     }
-    if (!others.empty())
+    // Without the configuration this key is what names nvfp4.
+    if (!others.empty() || !keeps_config_)
       entries_.push_back({kMetadataKey, new_text(checkpoint::dump_line(others))});
   }
 

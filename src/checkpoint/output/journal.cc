@@ -127,6 +127,7 @@ void Journal::resume(const std::string& text, const std::string& file) {
   }
   require<ValueError>(before.value("config", Json()) == json_["config"], ErrorCode::resume_differs,
                       "--resume: config.json of the interrupted run differs");
+  json_["files"].update(json_of(written_files_of(before.value("files", Json()), file)));
   // The last line has no end if the process died while it wrote the line.
   for (std::size_t at = text.find('\n') + 1, end; (end = text.find('\n', at)) != text.npos;
        at = end + 1) {
@@ -201,6 +202,8 @@ void Journal::record(const PlannedShard& shard, const fs::path& path, const std:
 void Journal::append(const PlannedShard& shard, const fs::path& file) const {
   append_to_file(file, line_of(shard.file, records_.at(shard.file)));
 }
+
+WrittenFiles Journal::files() const { return written_files_of(json_["files"], kJournalName); }
 
 bool Journal::names(const PlannedShard& shard) const { return records_.contains(shard.file); }
 

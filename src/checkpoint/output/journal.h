@@ -49,6 +49,8 @@ class Journal {
   /// Appends the shard's record to `file`, which save() wrote, and waits for the disk.
   /// Throws IoError.
   void append(const PlannedShard& shard, const std::filesystem::path& file) const;
+  /// Returns the files that this run and the interrupted one would write. Throws FormatError.
+  WrittenFiles files() const;
   /// Reports whether the shard was recorded. It does not read the file.
   bool names(const PlannedShard& shard) const;
   /// Reports whether `path` is the recorded file and not one of another run with the same header.

@@ -13,7 +13,7 @@
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/output/front_matter.h"
-#include "checkpoint/output/own_files.h"
+#include "checkpoint/safetensors/folder_names.h"
 #include "nvfp4/runtime.h"
 
 namespace nvfp4::checkpoint {
@@ -165,11 +165,11 @@ class Card {
                                                  origin_->id, origin_->commit)
                                    : plain(name_);
     return fmt::format(
-        "{}\n\n# {} in NVFP4\n\n"
+        "\n# {} in NVFP4\n\n"
         "{}, its weights quantized to NVFP4: 4-bit elements (E2M1), an E4M3 scale for each 16 of "
         "them, one FP32 scale for each tensor. {}. Block scales were chosen by `{}`, the format is "
         "`{}`.\n\nMade by nvfp4.cpp {}:\n\n```sh\n{}\n```\n",
-        kCardMark, plain(name_), of,
+        plain(name_), of,
         options_.scheme == Scheme::nvfp4 ? "Activations are 4-bit, too (W4A4)"
                                          : "Activations stay in 16 bits (W4A16)",
         report_.method, plan_.format->name, version(), command());

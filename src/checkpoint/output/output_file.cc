@@ -2,28 +2,13 @@
 
 #include <cerrno>
 
-#include "checkpoint/gguf/file.h"
 #include "checkpoint/io/posix_file.h"
+#include "checkpoint/output/own_files.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
 
 namespace fs = std::filesystem;
-
-namespace {
-
-/// Throws IoError unless a file that --overwrite replaces is of the kind that this program writes.
-void require_kind_of_output(const fs::path& path) try {
-  gguf::File::open(path);
-} catch (const FormatError&) {
-  throw IoError(
-      fmt::format("{}: is no GGUF file, so --overwrite does not replace it; hint: remove it "
-                  "yourself",
-                  path.string()),
-      ErrorCode::output_no_model);
-}
-
-}  // namespace
 
 FolderOf::FolderOf(const fs::path& output) {
   fs::path folder = fs::absolute(output).parent_path();
@@ -61,7 +46,10 @@ void OutputFile::check() {
                      "{}: must be a regular file", path_.string());
     require<IoError>(overwrite_, ErrorCode::output_not_empty,
                      "{}: is there already; hint: --overwrite replaces it", path_.string());
-    require_kind_of_output(path_);
+    require<IoError>(names_nvfp4(path_), ErrorCode::output_no_model,
+                     "{}: its metadata do not name nvfp4, so --overwrite does not replace it; "
+                     "hint: remove it yourself",
+                     path_.string());
   }
   fs::path folder = fs::absolute(path_).parent_path();
   while (!fs::exists(folder) && folder.has_relative_path()) folder = folder.parent_path();

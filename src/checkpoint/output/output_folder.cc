@@ -9,8 +9,6 @@
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/output/finished_output.h"
 #include "checkpoint/output/model_card.h"
-#include "checkpoint/plan/order.h"
-#include "checkpoint/safetensors/header.h"
 #include "checkpoint/safetensors/model_links.h"
 #include "checkpoint/source/read_together.h"
 #include "core/require.h"
@@ -33,13 +31,6 @@ std::int64_t newest_input_of(const Plan& plan, const PlannedShard& shard) {
   for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
     newest = std::max(newest, plan.tensors[t].source->data.file->modified_ns());
   return newest;
-}
-
-std::string index_text(const Plan& plan) {
-  const std::vector<PlannedName> names = sorted_names(plan);
-  return safetensors::index_json(plan.total_size, names.size(), [&](std::size_t i) {
-    return safetensors::IndexEntry(names[i].text(), names[i].shard->file);
-  });
 }
 
 /// Returns the text of a file, or none if it is not there. Another rank may remove it meanwhile.
@@ -182,7 +173,9 @@ OutputFolder::Start OutputFolder::decide() {
       require<IoError>(ranks_ == 1,
                        "{}: --overwrite was interrupted there; hint: remove it before ranks start",
                        path_.string());
-      old_ = content_to_replace(path_, files_);
+      old_ = content_to_replace(
+          path_, files_, [this](const auto& name) { return planned_file(model_, plan_, name); });
+      for (std::string& warning : warnings_of(path_, old_)) warn(std::move(warning));
       return Start::clear;
     }
     if (!text && fs::exists(journal)) continue;  // another rank has just created it
@@ -296,21 +289,26 @@ bool OutputFolder::has_changed() {
   }
   bool changed = false;
   for (const auto& [name, written] : list) {
-    if (shards.contains(name) || ranks_ > 1) continue;
+    if (shards.contains(name) || ranks_ > 1 || (is_card_name(name) && !files_.contains(name)))
+      continue;
     const std::string difference = difference_from(written, path_ / name);
     if (difference.empty()) continue;
     changed = true;
-    std::string line =
-        fmt::format("{}: {}; it is written again", (path_ / name).string(), difference);
-    if (std::ranges::find(warnings_, line) == warnings_.end())  // check() has not said it
-      warnings_.push_back(std::move(line));
+    if (files_.contains(name))
+      warn(fmt::format("{}: {}; it is written again", (path_ / name).string(), difference));
   }
   return changed;
 }
 
+/// Adds a warning, unless check() has added it.
+void OutputFolder::warn(std::string text) {
+  if (std::ranges::find(warnings_, text) == warnings_.end()) warnings_.push_back(std::move(text));
+}
+
 /// Reports whether all files other than the shards are those that this run would write.
 bool OutputFolder::rest_is_complete() const {
-  const auto holds = [&](const std::string& name, const std::string& text) {
+  const auto holds = [&](const std::string& name) {
+    const std::string text = text_of_file(plan_, name);
     return text.empty() ||
            (fs::is_regular_file(path_ / name) && read_model_text(path_ / name) == text);
   };
@@ -319,13 +317,12 @@ bool OutputFolder::rest_is_complete() const {
     const auto entry = list.find(other.generic_string());
     return entry != list.end() && difference_from(entry->second, model_.root / other).empty();
   };
-  return !list.empty() &&
-         std::ranges::all_of(
-             list, [&](const auto& file) { return fs::is_regular_file(path_ / file.first); }) &&
-         holds("config.json", plan_.config_json) &&
-         holds("hf_quant_config.json", plan_.hf_quant_json) &&
-         holds(kParamsName, plan_.params_json) &&
-         (plan_.index_name.empty() || holds(plan_.index_name, index_text(plan_))) &&
+  const auto is_output = [&](const auto& file) {
+    return fs::is_regular_file(path_ / file.first) &&
+           (files_.contains(file.first) || is_card_name(file.first));
+  };
+  return !list.empty() && std::ranges::all_of(list, is_output) && holds("config.json") &&
+         holds("hf_quant_config.json") && holds(kParamsName) && holds(plan_.index_name) &&
          std::ranges::all_of(model_.others, is_carried);
 }
 
@@ -371,7 +368,6 @@ void OutputFolder::clear_old_output() {
   std::erase(old_.own, fs::path(kJournalName));
   Journal::save_clearing(path_, old_.own);
   remove_own_files(path_, old_.own);
-  std::ranges::copy(warnings_of_foreign(path_, old_), std::back_inserter(warnings_));
   sync_folder(path_);
 }
 
@@ -413,29 +409,35 @@ void OutputFolder::before_commit(std::size_t shard, ShardWriter& writer,
   any_shard_ = true;
 }
 
-/// Writes the card, but never over a carried card or an existing card of somebody else.
-void OutputFolder::write_card(const std::string& card, bool whole, QuantizeReport& report) const {
-  if (card.empty()) return;
+/// Adds the card to the list of files. Returns its name if it must be written: no card is replaced
+/// that the input has, or that somebody else wrote or edited. `before`: the list in the folder.
+std::string OutputFolder::place_of_card(const std::string& card, const WrittenFiles& before,
+                                        bool whole, QuantizeReport& report) {
+  if (card.empty()) return {};
+  const WrittenFile written = written_text(card);
   for (const char* name : kCardNames) {
-    const bool carried = std::ranges::find(model_.others, fs::path(name)) != model_.others.end();
+    if (files_.contains(name)) continue;  // carried
     const bool there = fs::exists(fs::symlink_status(path_ / name));
-    const bool own = there && !carried && is_own_card(path_ / name);
-    if (carried || (there && !own)) continue;
-    if (!own || whole) safetensors::write_file_atomically(path_ / name, card);
+    const auto listed = before.find(name);
+    const bool is_listed = listed != before.end();
+    if (there && !is_listed && !is_as_written(written, path_ / name)) continue;
     report.card = name;
-    return;
+    const bool stays =
+        there && is_listed && (!whole || !is_as_written(listed->second, path_ / name));
+    files_[name] = stays ? listed->second : written;
+    return stays ? std::string() : name;
   }
   report.warnings.push_back(fmt::format("no model card is written: {} and {} are there already",
                                         kCardNames[0], kCardNames[1]));
+  return {};
 }
 
 std::unique_ptr<ShardWriter> OutputFolder::open_shard(std::size_t shard) const {
   return safetensors_shard(plan_.shards[shard], path_ / plan_.shards[shard].file);
 }
 
-/// Writes the list of the output's files. The card has no hash there, since users may edit it.
-void OutputFolder::save_list(const std::string& card) {
-  const WrittenFiles before = read_written_files(path_).value_or(WrittenFiles());
+/// Writes the list of the output's files. `before`: the list that it replaces.
+void OutputFolder::save_list(const WrittenFiles& before) {
   for (const PlannedShard& shard : plan_.shards) {
     WrittenFile& written = files_[shard.file] = journal_.written(shard);
     // A finished output has no journal, and its list was compared with the shards.
@@ -447,7 +449,6 @@ void OutputFolder::save_list(const std::string& card) {
       written = written_text(plan_.config_json);
     else if (written.hash.empty())
       written = written_file(path_ / path);
-  if (!card.empty()) files_[card];
   save_written_files(path_, files_);
 }
 
@@ -460,15 +461,19 @@ void OutputFolder::finish(QuantizeReport& report, bool whole) {
   // One wait for all copies is faster than a wait for each.
   sync_files(path_, model_.others);
   for (const fs::path& folder : folders) sync_folder(path_ / folder);
-  write_card(card, whole, report);
   report.carried_files = static_cast<std::int64_t>(model_.others.size());
-  if (!plan_.hf_quant_json.empty())
-    safetensors::write_file_atomically(path_ / "hf_quant_config.json", plan_.hf_quant_json);
-  if (!plan_.params_json.empty())
-    safetensors::write_file_atomically(path_ / kParamsName, plan_.params_json);
-  if (!plan_.index_name.empty())
-    safetensors::write_file_atomically(path_ / plan_.index_name, index_text(plan_));
-  save_list(report.card);
+  for (const std::string& name :
+       {std::string("hf_quant_config.json"), std::string(kParamsName), plan_.index_name})
+    if (const std::string text = text_of_file(plan_, name); !text.empty())
+      safetensors::write_file_atomically(path_ / name, text);
+  const WrittenFiles before = read_written_files(path_).value_or(WrittenFiles());
+  WrittenFiles old = journal_.files();
+  for (const auto& [name, written] : before)
+    if (!written.hash.empty()) old[name] = written;
+  std::ranges::copy(remove_stale(path_, old, files_), std::back_inserter(report.warnings));
+  const std::string name_of_card = place_of_card(card, before, whole, report);
+  save_list(before);
+  if (!name_of_card.empty()) safetensors::write_file_atomically(path_ / name_of_card, card);
   if (!plan_.config_json.empty())
     safetensors::write_file_atomically(path_ / "config.json", plan_.config_json);
   finished_ = true;

@@ -51,7 +51,8 @@ class OutputFolder final : public Output {
   }
   /// Copies the other files of the model. Writes the card, hf_quant_config.json, params.json, the
   /// index, the list of files and, last, config.json. Then removes the journal: the output is
-  /// complete. A card of nvfp4 is replaced only if `whole`, so that no errors are lost from it.
+  /// complete. An own card is replaced only if `whole`, so that no errors are lost from it. Own
+  /// files that are no part of this output are removed.
   void finish(QuantizeReport& report, bool whole) override;
 
  private:
@@ -73,8 +74,10 @@ class OutputFolder final : public Output {
   void remove_rank_files() const;
   std::set<std::filesystem::path> folders_of_others() const;
   void require_own_folders() const;
-  void write_card(const std::string& card, bool whole, QuantizeReport& report) const;
-  void save_list(const std::string& card);
+  void warn(std::string text);
+  std::string place_of_card(const std::string& card, const WrittenFiles& before, bool whole,
+                            QuantizeReport& report);
+  void save_list(const WrittenFiles& before);
 
   const ModelFolder& model_;
   const Plan& plan_;

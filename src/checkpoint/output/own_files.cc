@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <set>
 
+#include "checkpoint/gguf/file.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/output/ranks.h"
 #include "checkpoint/safetensors/folder_names.h"
+#include "checkpoint/safetensors/model_links.h"
 #include "checkpoint/source/content.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint/safetensors.h"
@@ -39,57 +41,20 @@ std::optional<WrittenFiles> files_of_journal(const fs::path& folder) {
   return written_files_of(json["files"], path.string());
 }
 
-bool names_producer(const fs::path& path) {
-  try {
-    if (path.extension() == ".safetensors")
-      return safetensors::File::open(path).metadata().contains(kProducerKey);
-    const auto json = parse_json_or_null(read_model_text(path));
-    return json.is_object() && json.contains(kProducerKey);
-  } catch (const Error&) {
-    return false;
-  }
-}
-
-/// Returns the own files of a folder without a list: files that name nvfp4 as their producer, and
-/// the files that accompany them.
-WrittenFiles files_by_metadata(const fs::path& folder, const WrittenFiles& next) {
-  WrittenFiles files;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (entry.is_symlink() || !entry.is_regular_file()) continue;
-    if ((name == "config.json" || name.ends_with(".safetensors")) && names_producer(entry.path()))
-      files[name];
-  }
-  if (files.empty()) return files;
-  files["hf_quant_config.json"];
-  files["model.safetensors.index.json"];
-  for (const auto& [path, written] : next)
-    if (!path.ends_with(".safetensors") && path != "config.json") files[path];
-  return files;
-}
-
-/// Reports whether a file is the one that was written: a shard by its header and samples of its
-/// tensors, others by their hash.
-bool is_as_written(const WrittenFile& written, const fs::path& path) {
-  if (written.content.empty()) return difference_from(written, path).empty();
-  try {
-    const TensorFile file = TensorFile::open(path);
-    return written.bytes == file.file_bytes() && hex(content_of(file)) == written.content;
-  } catch (const Error&) {
-    return false;
-  }
-}
+using Planned = std::function<WrittenFile(const std::string&)>;
 
 class Sorter {
  public:
-  Sorter(const fs::path& folder, const WrittenFiles& next) : folder_(folder), next_(next) {
+  Sorter(const fs::path& folder, const WrittenFiles& next, const Planned& planned)
+      : folder_(folder), next_(next), planned_(planned) {
     const auto listed = read_list();
     const auto in_journal = files_of_journal(folder);
+    is_listed_ = listed || in_journal;
     if (listed) ours_ = *listed;
     if (in_journal)
       for (const auto& [path, written] : *in_journal) ours_[path] = {};
-    if (!listed && !in_journal) ours_ = files_by_metadata(folder, next);
-    for (const auto& [path, written] : ours_) names_.insert(path);
+    for (const WrittenFiles* files : std::initializer_list<const WrittenFiles*>{&ours_, &next})
+      for (const auto& [path, written] : *files) names_.insert(path);
     names_.insert({kJournalName, kFilesName});
   }
 
@@ -107,16 +72,22 @@ class Sorter {
     }
   }
 
-  bool is_own(const fs::directory_entry& entry, const std::string& path) const {
+  bool is_own(const fs::directory_entry& entry, const std::string& path) {
     if (entry.is_symlink() || !entry.is_regular_file()) return false;
     const auto partial = names_when_whole(path);
     if (std::ranges::any_of(partial, [&](const auto& name) { return names_.contains(name); }))
       return true;
-    if (std::ranges::find(kCardNames, path) != std::end(kCardNames))
-      return is_own_card(entry.path());
-    if (path.find('/') == std::string::npos && is_ours_by_name(path)) return true;
-    const auto found = ours_.find(path);
-    return found != ours_.end() && is_as_written(found->second, entry.path());
+    const bool top = path.find('/') == std::string::npos;
+    if (top && is_ours_by_name(path)) return true;
+    if (const auto found = ours_.find(path);
+        found != ours_.end() && is_as_written(found->second, entry.path()))
+      return true;
+    const bool has_metadata = path == "config.json" || path.ends_with(".safetensors");
+    if (!is_listed_ && top && has_metadata && names_nvfp4(entry.path()))
+      return content_.by_metadata = true;
+    if (!next_.contains(path)) return false;
+    const WrittenFile planned = planned_(path);
+    return !planned.hash.empty() && is_as_written(planned, entry.path());
   }
 
   bool holds_ours(const std::string& path) const {
@@ -161,24 +132,42 @@ class Sorter {
 
   const fs::path& folder_;
   const WrittenFiles& next_;
+  const Planned& planned_;
   WrittenFiles ours_;
-  std::set<std::string> names_;
+  bool is_listed_;               ///< true if there is a list or a journal
+  std::set<std::string> names_;  ///< files of the earlier run and of the next
   FolderContent content_;
 };
 
 }  // namespace
 
-bool is_own_card(const fs::path& path) {
-  constexpr std::uintmax_t kLargest = 1 << 24;
-  std::error_code error;
-  if (!fs::is_regular_file(fs::symlink_status(path, error)) ||
-      fs::file_size(path, error) > kLargest || error)
+bool names_nvfp4(const fs::path& path) {
+  try {
+    if (path.extension() == ".safetensors")
+      return safetensors::File::open(path).metadata().contains(kProducerKey);
+    if (path.extension() == ".gguf")
+      return std::ranges::any_of(gguf::File::open(path).header().entries,
+                                 [](const auto& entry) { return entry.key.starts_with("nvfp4."); });
+    const auto json = parse_json_or_null(read_model_text(path));
+    return json.is_object() && json.contains(kProducerKey);
+  } catch (const Error&) {
     return false;
-  return read_model_text(path).find(kCardMark) != std::string::npos;
+  }
 }
 
-FolderContent content_to_replace(const fs::path& folder, const WrittenFiles& next) {
-  FolderContent content = Sorter(folder, next).run();
+bool is_as_written(const WrittenFile& written, const fs::path& path) {
+  if (written.content.empty()) return difference_from(written, path).empty();
+  try {
+    const TensorFile file = TensorFile::open(path);
+    return written.bytes == file.file_bytes() && hex(content_of(file)) == written.content;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+FolderContent content_to_replace(const fs::path& folder, const WrittenFiles& next,
+                                 const Planned& planned) {
+  FolderContent content = Sorter(folder, next, planned).run();
   require<IoError>(!content.own.empty() || content.foreign.empty(), ErrorCode::output_no_model,
                    "{}: does not look like a model folder of nvfp4: it holds {}, and nothing that "
                    "nvfp4 wrote; hint: remove it yourself",
@@ -197,11 +186,35 @@ void remove_own_files(const fs::path& folder, const std::vector<fs::path>& own) 
   for (const fs::path& parent : parents) fs::remove(folder / parent, not_empty);
 }
 
-std::vector<std::string> warnings_of_foreign(const fs::path& folder, const FolderContent& content) {
+std::vector<std::string> remove_stale(const fs::path& folder, const WrittenFiles& old,
+                                      const WrittenFiles& next) {
+  std::vector<std::string> warnings;
+  const fs::path whole = fs::canonical(folder);
+  for (const auto& [name, written] : old) {
+    const fs::path path = folder / name;
+    if (next.contains(name) || is_card_name(name) || !fs::exists(path)) continue;
+    // A link does not lead out of the folder.
+    if (fs::is_regular_file(fs::symlink_status(path)) && is_below(fs::canonical(path), whole) &&
+        is_as_written(written, path))
+      remove_own_files(folder, {name});
+    else
+      warnings.push_back(path.string() +
+                         ": is no part of the output any more, and is not as nvfp4 "
+                         "wrote it, so it is not removed");
+  }
+  return warnings;
+}
+
+std::vector<std::string> warnings_of(const fs::path& folder, const FolderContent& content) {
   std::vector<std::string> warnings;
   for (const fs::path& path : content.foreign)
-    warnings.push_back(fmt::format("{}: is not of the earlier output and is not removed",
+    warnings.push_back(fmt::format("{}: nvfp4 did not write it as it is, so it is not removed",
                                    (folder / path).string()));
+  if (content.by_metadata)
+    warnings.push_back(
+        fmt::format("{}: has no {}, so changes of its shards and config.json since "
+                    "nvfp4 wrote them are not noticed; they are replaced",
+                    folder.string(), kFilesName));
   return warnings;
 }
 

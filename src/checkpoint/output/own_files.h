@@ -1,44 +1,51 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/safetensors/written_files.h"
 
-/// Functions that separate the files that nvfp4 wrote from others. --overwrite removes no others.
+/// Functions that tell the files that nvfp4 wrote from others. --overwrite replaces no others.
+/// A file is own if one of these holds:
+///   - The folder's list has it, and it is as it was written. A shard is compared by its header and
+///     samples of its tensors, another file by its hash.
+///   - It belongs to an unfinished run: the journal has it, or the list has it without a hash.
+///   - There is no list or journal, and its metadata name nvfp4.
+///   - It has the bytes that the new run writes there.
 namespace nvfp4::checkpoint {
 
-/// Names of the model card, in order of preference. The second is used if somebody else's card has
-/// the first.
-inline constexpr const char* kCardNames[] = {"README.md", "README-NVFP4.md"};
-/// The line that marks a card of nvfp4. A card without it is never replaced.
-inline constexpr const char* kCardMark =
-    "<!-- nvfp4 quantize wrote this card; without this line "
-    "it is yours and stays as it is -->";
-/// Reports whether the file exists and contains kCardMark. Users remove that line to keep a card.
-bool is_own_card(const std::filesystem::path& path);
+/// Reports whether the metadata of a GGUF file, a safetensors file or config.json name nvfp4.
+bool names_nvfp4(const std::filesystem::path& path);
+/// Reports whether a file has the size and the hash, or content, of its entry.
+bool is_as_written(const WrittenFile& written, const std::filesystem::path& path);
 
 /// The content of a folder, as paths relative to it.
 struct FolderContent {
   std::vector<std::filesystem::path> own;
   /// Files of others. A folder without own files is one entry, for all files in it.
   std::vector<std::filesystem::path> foreign;
+  bool by_metadata = false;  ///< true if there is no list, and files are own by their metadata
 };
 
-/// Returns the content of an output folder that --overwrite replaces by `next`. Own files are those
-/// in the folder's list or journal, if they have the size that was written. Without list and
-/// journal, own files are those whose metadata have kProducerKey, and the files of `next` that
-/// accompany them. Throws IoError if all files are foreign. Throws IoError if a foreign file would
-/// be replaced, or read by a loader.
-FolderContent content_to_replace(const std::filesystem::path& folder, const WrittenFiles& next);
+/// Returns the content of an output folder that --overwrite replaces by `next`. `planned` returns
+/// the entry of a file that the run writes, without a hash for shards. Throws IoError if all files
+/// are foreign. Throws IoError if a foreign file would be replaced, or read by a loader.
+FolderContent content_to_replace(const std::filesystem::path& folder, const WrittenFiles& next,
+                                 const std::function<WrittenFile(const std::string&)>& planned);
 
 /// Removes files of a folder, and their folders if these are then empty. Throws filesystem_error.
 void remove_own_files(const std::filesystem::path& folder,
                       const std::vector<std::filesystem::path>& own);
 
-/// Returns a warning for each foreign file.
-std::vector<std::string> warnings_of_foreign(const std::filesystem::path& folder,
-                                             const FolderContent& content);
+/// Removes the files of an earlier run, `old`, that the new run does not write, for example since
+/// the model has lost them. Returns a warning for each that was changed: it stays.
+std::vector<std::string> remove_stale(const std::filesystem::path& folder, const WrittenFiles& old,
+                                      const WrittenFiles& next);
+
+/// Returns a warning for each foreign file, and one if own files may have been changed.
+std::vector<std::string> warnings_of(const std::filesystem::path& folder,
+                                     const FolderContent& content);
 
 }  // namespace nvfp4::checkpoint

@@ -6,6 +6,10 @@
 
 namespace nvfp4::checkpoint {
 
+bool is_card_name(std::string_view name) {
+  return std::ranges::find(kCardNames, name) != std::end(kCardNames);
+}
+
 bool is_index_name(const std::string& name) { return name.ends_with(".safetensors.index.json"); }
 
 int shard_count_of(const std::string& name) {

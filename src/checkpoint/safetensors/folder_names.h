@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 /// The names of files in a model's folder.
@@ -17,6 +18,12 @@ inline constexpr const char* kFilesName = "nvfp4.files.json";
 /// The key, in config.json and in the metadata of each shard, of the producer: version, options and
 /// input that made the scales. It is not ModelOpt's "producer", a name by which loaders decide.
 inline constexpr const char* kProducerKey = "nvfp4_cpp";
+
+/// Names of the model card, in order of preference. The second is used if somebody else's card has
+/// the first.
+inline constexpr const char* kCardNames[] = {"README.md", "README-NVFP4.md"};
+/// Reports whether this is the name of a model card, which people edit.
+bool is_card_name(std::string_view name);
 
 /// Reports whether this is the name of an index ("model.safetensors.index.json").
 bool is_index_name(const std::string& name);

@@ -7,11 +7,14 @@
 #include <system_error>
 
 #include "checkpoint/base/error_codes.h"
+#include "checkpoint/io/planned_file.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/output/own_files.h"
 #include "checkpoint/safetensors/folder_names.h"
+#include "checkpoint/safetensors/header.h"
 #include "checkpoint/sample/sample_models.h"
 #include "checkpoint/sample/sample_weights.h"
+#include "checkpoint/source/content.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint/checkpoint.h"
@@ -83,8 +86,9 @@ std::vector<std::size_t> split(const std::vector<SampleTensor>& tensors, std::si
   return ends;
 }
 
-/// Makes the folder and writes the list of `files` there. The files that this program wrote before
-/// are removed. Throws IoError, also where the disk has no room for `bytes` of tensors.
+/// Makes the folder and writes the list of `files` there, without hashes: they are not written yet.
+/// The files that this program wrote before are removed. Throws IoError, also where the disk has no
+/// room for `bytes` of tensors.
 void make_folder(const fs::path& folder, bool overwrite, const WrittenFiles& files,
                  std::uint64_t bytes) try {
   require_no_address(folder);
@@ -96,7 +100,8 @@ void make_folder(const fs::path& folder, bool overwrite, const WrittenFiles& fil
                    error ? error.message() : "it is a file");
   require<IoError>(overwrite || fs::is_empty(folder), ErrorCode::output_not_empty,
                    "{}: not empty; choose another output or overwrite it", folder.string());
-  const std::vector<fs::path> own = content_to_replace(folder, files).own;
+  const std::vector<fs::path> own =
+      content_to_replace(folder, files, [](const auto&) { return WrittenFile(); }).own;
   std::uint64_t freed = 0;
   for (const fs::path& path : own) freed += fs::file_size(folder / path);
   const std::string lack = lack_of_room(folder, bytes, freed);
@@ -125,8 +130,9 @@ std::vector<Chunk> chunks_of(std::span<const SampleTensor> tensors) {
   return chunks;
 }
 
-void write_vector(safetensors::Writer& writer, std::size_t index, const SampleTensor& t,
-                  std::uint64_t seed) {
+using Shard = PlannedFile<safetensors::FilePlan>;
+
+void write_vector(Shard& writer, std::size_t index, const SampleTensor& t, std::uint64_t seed) {
   const bool norm = t.fill == SampleTensor::Fill::norm;
   std::vector<float> values = sample_vector(seed, t.name, elements(t), norm ? 1.0 : 0.0, t.sigma);
   if (norm)
@@ -140,12 +146,16 @@ void write_vector(safetensors::Writer& writer, std::size_t index, const SampleTe
 /// Called after each chunk with its tensor, its bytes, and whether it was the tensor's last one.
 using Written = std::function<void(const SampleTensor&, std::uint64_t, bool)>;
 
-void write_shard(const fs::path& path, std::span<const SampleTensor> tensors, std::uint64_t seed,
-                 const Written& written) {
+/// Returns the entry of the shard in the list of files.
+WrittenFile write_shard(const fs::path& path, std::span<const SampleTensor> tensors,
+                        std::uint64_t seed, const Written& written) {
   std::vector<safetensors::TensorSpec> specs;
   for (const SampleTensor& t : tensors)
     specs.push_back({t.name, t.f32 ? safetensors::DType::f32 : safetensors::DType::bf16, t.shape});
-  safetensors::Writer writer(path, specs, {{"format", "pt"}});
+  const safetensors::Metadata metadata = {{"format", "pt"}};
+  Shard writer(path, safetensors::FilePlan(
+                         specs.size(), [&](std::size_t i) { return specs[i]; }, metadata,
+                         name_of_file(path)));
 
   struct State {
     std::once_flag once;
@@ -173,11 +183,9 @@ void write_shard(const fs::path& path, std::span<const SampleTensor> tensors, st
     if (last) state.weights.reset();
     written(t, data.size(), last);
   });
+  const std::string hash = hash_text(writer.hash());
   writer.commit();
-}
-
-void write_json(const fs::path& path, const Json& json) {
-  safetensors::write_file_atomically(path, json.dump(2) + "\n");
+  return {writer.file_bytes(), hash, hex(content_of(TensorFile::open(path)))};
 }
 
 }  // namespace
@@ -233,15 +241,18 @@ SampleReport sample_checkpoint(const SampleOptions& options) {
     const std::string name = name_of(shard++);
     const std::span tensors = std::span(model.tensors).subspan(begin, end - begin);
     for (const SampleTensor& t : tensors) index.weight_map[t.name] = name;
-    write_shard(options.output / name, tensors, options.seed, written);
+    files[name] = write_shard(options.output / name, tensors, options.seed, written);
     begin = end;
   }
-  if (report.shards > 1)
-    safetensors::write_file_atomically(options.output / "model.safetensors.index.json",
-                                       safetensors::index_json(index));
-  write_json(options.output / "generation_config.json", model.generation_config);
-  write_json(options.output / "tokenizer_config.json", model.tokenizer_config);
-  write_json(options.output / "config.json", model.config);
+  const auto write = [&](const char* name, const std::string& text) {
+    safetensors::write_file_atomically(options.output / name, text);
+    files[name] = written_text(text);
+  };
+  if (report.shards > 1) write("model.safetensors.index.json", safetensors::index_json(index));
+  write("generation_config.json", model.generation_config.dump(2) + "\n");
+  write("tokenizer_config.json", model.tokenizer_config.dump(2) + "\n");
+  write("config.json", model.config.dump(2) + "\n");
+  save_written_files(options.output, files);
   return report;
 }
 

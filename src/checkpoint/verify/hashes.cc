@@ -30,7 +30,10 @@ void check_hashes(const std::filesystem::path& folder, const std::vector<std::st
   for (std::size_t i = 0; i < files.size(); ++i) {
     if (!mine[i]) continue;
     progress.tensor = files[i].first;
-    differences[i] = difference_from(files[i].second, folder / files[i].first);
+    // People edit the card.
+    differences[i] = is_card_name(files[i].first)
+                         ? std::string()
+                         : difference_from(files[i].second, folder / files[i].first);
     ++progress.tensors_done;
     progress.bytes_done += sizes[i];
     if (on_progress) on_progress(progress);

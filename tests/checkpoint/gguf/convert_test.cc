@@ -1,5 +1,6 @@
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/gguf/blocks.h"
+#include "checkpoint/gguf/gguf_bytes.h"
 #include "checkpoint/gguf/gguf_models.h"
 #include "checkpoint/io/tensor_file.h"
 
@@ -342,8 +343,10 @@ TEST_F(GgufRefusal, OutputsThatCannotBeWritten) {
   expect_error<IoError>([&] { to("m.gguf"); }, {"is there already", "--overwrite"});
   to("m.gguf", [](auto& o) { o.overwrite = true; });
   write_text(dir / "text.gguf", "mine");
-  expect_error<IoError>([&] { to("text.gguf", [](auto& o) { o.overwrite = true; }); },
-                        {"text.gguf: is no GGUF file, so --overwrite does not replace it"});
+  write_text(dir / "other.gguf", gguf::GgufBytes().str());
+  for (const std::string other : {"text.gguf", "other.gguf"})
+    expect_error<IoError>([&] { to(other, [](auto& o) { o.overwrite = true; }); },
+                          {other + ": its metadata do not name nvfp4, so --overwrite does not"});
   fs::create_directory(dir / "folder.gguf");
   expect_error<IoError>([&] { to("folder.gguf"); }, {"must be a regular file"});
   expect_error<ValueError>(
