@@ -57,9 +57,16 @@ bool is_params_text(std::string_view text) {
 }
 
 ModelConfig parse_model_config(std::string text, const std::string& file) {
+  const Json json = parse_config_json(text, file);
+  return parse_model_config(std::move(text), file, json);
+}
+
+ModelConfig parse_model_config(std::string text, const std::string& file, const Json& json) {
   ModelConfig config;
   config.file = file;
-  const Json json = parse_config_json(text, file);
+  if (const auto names = json.find("architectures");
+      names != json.end() && names->is_array() && !names->empty() && (*names)[0].is_string())
+    config.architecture = (*names)[0].get<std::string>();
   const Json& language = language_model_config(json);
   for (const Json* level : {&json, &language}) {
     const auto type = level->find("model_type");
@@ -70,19 +77,17 @@ ModelConfig parse_model_config(std::string text, const std::string& file) {
   if (first_integer(language, {"num_nextn_predict_layers", "mtp_num_hidden_layers"}).value_or(0) >
       0)
     config.first_mtp_layer = first_integer(language, {"num_hidden_layers"});
+  config.quantizes_language_model = &language != &json && language.contains(kKey);
   config.text = std::move(text);
   return config;
 }
 
 std::string without_quantization_config(const ModelConfig& config) {
   if (config.text.empty()) return {};
-  const Json json = parse_config_json(config.text, config.file);
-  const Json& language = language_model_config(json);
-  const bool nested = &language != &json && language.contains(kKey);
   JsonEdits edits(config.text);
   bool outermost = true;
   visit_parts(config.text, [&](const std::vector<JsonMember>& members) {
-    if (outermost || nested) edits.remove(members, kKey);
+    if (outermost || config.quantizes_language_model) edits.remove(members, kKey);
     outermost = false;
   });
   return edits.apply();

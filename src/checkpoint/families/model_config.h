@@ -13,8 +13,10 @@ namespace nvfp4::checkpoint {
 struct ModelConfig {
   std::string text;  ///< empty if the model has no config.json
   std::string file;
-  std::vector<std::string> model_types;  ///< outermost first, then the language model's
-  std::int64_t hidden_size = 0;          ///< for the language model; 0 if unknown
+  std::vector<std::string> model_types;   ///< outermost first, then the language model's
+  std::string architecture;               ///< the first of "architectures"
+  bool quantizes_language_model = false;  ///< has a quantization_config in the part for text
+  std::int64_t hidden_size = 0;           ///< for the language model; 0 if unknown
   /// Number of the first layer for multi-token prediction. These layers follow the model's own.
   std::optional<std::int64_t> first_mtp_layer;
 
@@ -29,6 +31,8 @@ bool is_params_text(std::string_view text);
 /// Parses config.json. Python's NaN and Infinity are accepted. Throws FormatError if the text is
 /// not a JSON object.
 ModelConfig parse_model_config(std::string text, const std::string& file);
+/// Returns the same for a text that was parsed.
+ModelConfig parse_model_config(std::string text, const std::string& file, const Json& json);
 
 /// Returns the configuration of the language model in a multimodal one, otherwise the whole
 /// configuration.

@@ -85,6 +85,14 @@ std::optional<bool> Declared::activations() const {
   return std::nullopt;
 }
 
+bool Declared::has_one_scheme() const {
+  const std::optional<bool> first = activations();
+  return layers.empty() && moe_algorithm.empty() &&
+         std::ranges::all_of(groups, [&](const DeclaredGroup& group) {
+           return !group.is_nvfp4() || group.activations == first;
+         });
+}
+
 const std::string* Declared::layer_algorithm(const std::string& module) const {
   for (std::size_t end = module.size(); end != std::string::npos; end = module.rfind('.', end)) {
     if (const auto it = layers.find(module.substr(0, end)); it != layers.end()) return &it->second;

@@ -50,6 +50,8 @@ struct Declared {
   /// Reports whether NVFP4 weights come with 4-bit activations. Null: the configuration does not
   /// say.
   std::optional<bool> activations() const;
+  /// Reports whether activations() is so for every module. Then no name has to be compared.
+  bool has_one_scheme() const;
   /// Returns the algorithm in "quantized_layers" of a module or of the nearest module that contains
   /// it. Null if there is none.
   const std::string* layer_algorithm(const std::string& module) const;
@@ -99,8 +101,9 @@ class DeclaredTargets {
 std::optional<Declared> declared_in_config(
     const std::string& text, const std::string& file,
     const SharedBudget& budget = std::make_shared<MatchBudget>());
-std::optional<Declared> declared_in_config(const Json& json, const std::string& file,
-                                           const SharedBudget& budget);
+std::optional<Declared> declared_in_config(
+    const Json& json, const std::string& file,
+    const SharedBudget& budget = std::make_shared<MatchBudget>());
 /// Returns what params.json declares, Mistral's own configuration. See declared_in_config().
 std::optional<Declared> declared_in_params(
     const std::string& text, const std::string& file,

@@ -107,13 +107,8 @@ class Card {
   /// Returns the architecture, as the name of a model that is not from the hub. Names of local
   /// folders must not appear in the card.
   std::string architecture() const {
-    const Json config = parse_json_or_null(model_.config.text);
-    if (!config.is_object()) return "A model";
-    const Json names = config.value("architectures", Json());
-    if (names.is_array() && !names.empty() && names[0].is_string())
-      return names[0].get<std::string>();
-    const Json type = config.value("model_type", Json());
-    return type.is_string() ? type.get<std::string>() : "A model";
+    if (!model_.config.architecture.empty()) return model_.config.architecture;
+    return model_.config.model_types.empty() ? "A model" : model_.config.model_types.front();
   }
 
   bool is_transformers() const {
@@ -283,9 +278,8 @@ class Card {
 
   /// Returns the release of a loader with which tests load this architecture, or "".
   std::string tested_with(std::string_view loader) const {
-    const Json config = parse_json_or_null(model_.config.text);
-    const Json found = config.is_object() ? config.value("model_type", Json()) : Json();
-    const std::string type = found.is_string() ? found.get<std::string>() : "";
+    const auto& types = model_.config.model_types;
+    const std::string type = types.empty() ? "" : types.front();
     if (loader == "llama.cpp")
       return gguf::find_architecture(type) == nullptr ? "" : "llama.cpp's names of this family";
     const Engine* engine = find_engine(loader);

@@ -1,6 +1,7 @@
 #include "checkpoint/plan/input_amax.h"
 
 #include <cfloat>
+#include <utility>
 #include <variant>
 
 #include "checkpoint/io/strict_json.h"
@@ -9,14 +10,6 @@
 
 namespace nvfp4::checkpoint {
 namespace {
-
-Pattern pattern_of(const std::string& name, const SharedBudget& budget, const std::string& file) {
-  try {
-    return Pattern(name, budget);
-  } catch (const ValueError& e) {
-    throw ValueError(fmt::format("{}: {}", file, e.what()), e.code);
-  }
-}
 
 /// Returns the number, or -1 if the value is not a number.
 double number_of(const JsonScalar& scalar) {
@@ -44,13 +37,10 @@ class InputAmax::Reader final : public JsonVisitor {
     // Formats store amax / 2688 or its inverse, and loaders divide by both.
     const double amax = number_of(scalar);
     if (!(amax / 2688 >= FLT_MIN && amax <= FLT_MAX)) refuse(describe(scalar));
-    to_.entries_.push_back({pattern_of(name_, to_.budget_, to_.file_), static_cast<float>(amax)});
-    const std::size_t entry = to_.entries_.size() - 1;
-    if (to_.entries_.back().pattern.exact())
-      to_.exact_[name_] = entry;
-    else
-      to_.patterns_.push_back(entry);
+    to_.entries_.push_back({static_cast<float>(amax)});
+    names_.push_back(name_);
   }
+  std::vector<std::string> take_names() { return std::move(names_); }
 
  private:
   static constexpr const char* kNoObject = "{}: must be a JSON object, module -> activation amax";
@@ -63,43 +53,45 @@ class InputAmax::Reader final : public JsonVisitor {
   }
   InputAmax& to_;
   std::string name_;
+  std::vector<std::string> names_;
 };
 
 InputAmax::InputAmax(const std::string& text, const std::string& file, SharedBudget budget)
-    : file_(file), budget_(std::move(budget)) {
+    : file_(file) {
   Reader reader(*this);
   visit_json(text, 2, file, reader);
+  try {
+    patterns_.emplace(reader.take_names(), std::move(budget));
+  } catch (const ValueError& e) {
+    throw ValueError(fmt::format("{}: {}", file, e.what()), e.code);
+  }
 }
 
 float InputAmax::find(const std::string& module) try {
+  if (!patterns_) return 0;
   const std::string tensor = module + ".weight";
-  for (const std::string& name : {module, tensor}) {
-    if (const auto it = exact_.find(name); it != exact_.end()) {
-      entries_[it->second].used = true;
-      return entries_[it->second].amax;
-    }
-  }
-  Entry* first = nullptr;
-  for (const std::size_t i : patterns_) {
-    Entry& entry = entries_[i];
-    if ((first != nullptr && entry.matched) || !entry.pattern.matches(tensor)) continue;
-    entry.matched = true;
-    if (first == nullptr) first = &entry;
-  }
-  if (first == nullptr) return 0;
-  first->used = true;
-  return first->amax;
+  const std::vector<std::size_t> found = patterns_->matching(tensor);
+  if (found.empty()) return 0;
+  const auto take = [&](std::size_t i) {
+    entries_[i].used = true;
+    return entries_[i].amax;
+  };
+  for (const std::string& name : {module, tensor})
+    for (const std::size_t i : found)
+      if (patterns_->text(i) == name) return take(i);
+  for (const std::size_t i : found) entries_[i].matched = true;
+  return take(found.front());
 } catch (const ValueError& e) {
   throw ValueError(fmt::format("{}: {}", file_, e.what()), e.code);
 }
 
 std::vector<std::string> InputAmax::warnings() const {
   std::vector<std::string> lines;
-  for (const Entry& entry : entries_)
-    if (!entry.used)
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    if (!entries_[i].used)
       lines.push_back(fmt::format(
-          "{}: {} matches {}", file_, printable(entry.pattern.text()),
-          entry.matched ? "only what a pattern before it does" : "no quantized module"));
+          "{}: {} matches {}", file_, printable(patterns_->text(i)),
+          entries_[i].matched ? "only what a pattern before it does" : "no quantized module"));
   return lines;
 }
 

@@ -1,9 +1,8 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
+#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "checkpoint/match/pattern.h"
@@ -27,15 +26,12 @@ class InputAmax {
  private:
   class Reader;
   struct Entry {
-    Pattern pattern;
     float amax = 0;
     bool used = false, matched = false;  ///< `matched`: even if another entry came first
   };
   std::string file_;
-  SharedBudget budget_;
   std::vector<Entry> entries_;
-  std::map<std::string, std::size_t, std::less<>> exact_;  ///< name -> entry
-  std::vector<std::size_t> patterns_;                      ///< the other entries
+  std::optional<PatternList> patterns_;  ///< the keys of the entries, in order
 };
 
 }  // namespace nvfp4::checkpoint

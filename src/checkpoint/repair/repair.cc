@@ -108,11 +108,13 @@ class Repairer {
     std::optional<Declared>& declared = model_.declared;
     std::optional<DeclaredTargets> targets;
     if (declared) declared->budget = transform_.match_budget;
-    if (declared) targets.emplace(*declared);
+    const bool one = declared && declared->has_one_scheme();
+    if (declared && !one) targets.emplace(*declared);
     std::optional<bool> wanted;
     for (const LogicalTensor& t : model_.tensors) {
       if (!declared || !t.is_nvfp4()) continue;
-      const std::optional<bool> own = targets->activations_of(t.module());
+      const std::optional<bool> own =
+          one ? declared->activations() : targets->activations_of(t.module());
       if (!own) continue;  // Neither a group nor a list names the module.
       require<UnsupportedError>(!wanted || own == wanted,
                                 "{}: activations are in 4 bits {}, which is not written in one "

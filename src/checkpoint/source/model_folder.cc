@@ -162,8 +162,9 @@ void open_files(ModelFolder& model, const ModelLinks* links = nullptr) {
 void parse_config(ModelFolder& model, std::string text) {
   if (text.empty()) return;
   const std::string file = (model.root / "config.json").string();
-  model.declared = declared_in_config(text, file);
-  model.config = parse_model_config(std::move(text), file);
+  const Json json = parse_config_json(text, file);
+  model.declared = declared_in_config(json, file);
+  model.config = parse_model_config(std::move(text), file, json);
 }
 
 void read_configs(ModelFolder& model, bool to_repair) {
