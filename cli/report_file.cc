@@ -59,7 +59,7 @@ void write_all(const std::string& option, int fd, const fs::path& path, std::str
 }  // namespace
 
 ReportFile::ReportFile(std::string option, const fs::path& path)
-    : option_(std::move(option)), path_(fs::absolute(path)) {
+    : option_(std::move(option)), path_(path) {
   std::error_code error;
   for (int links = 0; descriptor_ < 0; ++links) {
     descriptor_ = descriptor_of(path_);
@@ -72,7 +72,7 @@ ReportFile::ReportFile(std::string option, const fs::path& path)
   if (fs::is_directory(path_, error) || !path_.has_filename())
     throw CLI::ValidationError(option_, fmt::format("'{}' is a folder", path.string()));
   const fs::path folder = path_.parent_path();
-  if (!fs::is_directory(folder, error))
+  if (!folder.empty() && !fs::is_directory(folder, error))
     throw IoError(fmt::format("{}: there is no folder '{}'", option_, folder.string()),
                   ErrorCode::not_found);
   const fs::file_status status = fs::status(path_, error);

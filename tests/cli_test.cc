@@ -317,9 +317,13 @@ TEST_F(Cli, ReportReplacesNoInputFile) {
   fs::create_directory(dir_ / "folder");
   const std::string config = read_text(dir_ / "m" / "config.json");
   for (const char* report : {"m/config.json", "m/new.json", "link", "folder", "m"}) {
-    expect_one_line_error(run({"quantize", "m", "out", "--report", report}), 2, {"--report"});
+    const Result r = run({"quantize", "m", "out", "--report", report});
+    expect_one_line_error(r, 2, {"--report"});
+    EXPECT_FALSE(has(r.err, dir_.path().string())) << r.err;
     EXPECT_FALSE(fs::exists(dir_ / "out")) << report;
   }
+  expect_one_line_error(run({"quantize", "m", "out", "--report", "absent/r.json"}), 1,
+                        {"--report: there is no folder 'absent'"});
   EXPECT_EQ(read_text(dir_ / "m" / "config.json"), config);
   EXPECT_FALSE(fs::exists(dir_ / "m" / "new.json"));
 }

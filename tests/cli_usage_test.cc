@@ -173,10 +173,14 @@ TEST_F(Cli, QuantizeFailsIfNoTensorCanBeQuantized) {
   write_model(dir_ / "gpt", {{random_tensor("h.0.attn.c_attn.weight", {64, 192})}},
               R"({"model_type": "gpt2"})");
   write_tiny_llama(dir_ / "m");
-  const Result r = run({"quantize", "gpt", "out", "--dry-run"});
-  EXPECT_EQ(r.status, 1);
-  EXPECT_TRUE(has(r.err, "gpt: no tensor can be quantized: Conv1D stores [in, out] [NV0599]"))
-      << r.err;
+  for (const Words& words :
+       {Words{"quantize", "gpt", "out", "--dry-run"}, Words{"quantize", "gpt", "out"}}) {
+    const Result r = run(words);
+    EXPECT_EQ(r.status, 1);
+    EXPECT_TRUE(has(r.err, "gpt: no tensor can be quantized: Conv1D stores [in, out] [NV0599]"))
+        << r.err;
+    EXPECT_FALSE(fs::exists(dir_ / "out"));
+  }
   write_text(dir_ / "keep.yaml", "rules:\n  - match: '*'\n    action: keep\n");
   for (const Words& more : {Words{"--ignore", "*"}, Words{"--recipe", "keep.yaml"}}) {
     Words words{"quantize", "gpt", "out", "--dry-run"};

@@ -46,7 +46,8 @@ TEST_F(QuantizeCheckpoint, WritesWhatQuantizeGivesForTheWholeTensors) {
 TEST_F(QuantizeCheckpoint, EveryTensorIsAlignedToItsElements) {
   write_model(dir / "in",
               {{random_tensor("a.proj.weight", {5, 16}), random_tensor("a.norm.weight", {3}),
-                random_tensor("b.proj.weight", {3, 48}), random_tensor("b.norm.weight", {4})}},
+                random_tensor("b.proj.weight", {3, 48}), random_tensor("b.norm.weight", {4}),
+                random_tensor("c.q_proj.weight", {64, 64})}},
               "{}");
   quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
   for (const auto& [name, t] : LoadedModel(dir / "out").tensors)
@@ -128,9 +129,9 @@ TEST_F(QuantizeCheckpoint, FollowsTheLinksOfAHubCache) {
 
 TEST_F(QuantizeCheckpoint, TheNumberOfThreadsChangesNothing) {
   write_model(dir / "in",
-              {{random_tensor("a.q_proj.weight", {3000, 512}),
-                random_tensor("a.k_proj.weight", {1001, 512}, safetensors::DType::f32),
-                random_tensor("b.o_proj.weight", {777, 1040}, safetensors::DType::f16),
+              {{random_tensor("a.q_proj.weight", {3008, 512}),
+                random_tensor("a.k_proj.weight", {1008, 512}, safetensors::DType::f32),
+                random_tensor("b.o_proj.weight", {784, 1040}, safetensors::DType::f16),
                 random_tensor("embed.weight", {2000, 512})}},
               "{}");
   QuantizeReport reports[2];

@@ -32,7 +32,7 @@ TEST(Room, UnknownRoomIsNoError) {
 bool write_holes(const fs::path& folder) {
   fs::create_directories(folder);
   constexpr std::uint64_t kCols = 1 << 16;
-  const std::uint64_t rows = 4 * fs::space(folder).capacity / 2 / kCols;
+  const std::uint64_t rows = 4 * fs::space(folder).capacity / 2 / kCols / 16 * 16;
   const std::uint64_t bytes = rows * kCols * 2;
   std::string header =
       fmt::format(R"({{"model.layers.0.mlp.down_proj.weight":{{"dtype":"BF16","shape":[{},{}],)"

@@ -1,5 +1,7 @@
 #include "checkpoint/run/transform.h"
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -12,6 +14,29 @@
 #include "checkpoint/write/write_plan.h"
 
 namespace nvfp4::checkpoint {
+namespace {
+
+/// Throws UnsupportedError if no weight is quantized, unless a pattern, a rule of the recipe or a
+/// size excludes one.
+void require_any_quantized(const Plan& plan, const TransformOptions& options) {
+  constexpr std::string_view kPlain[] = {"kept", "merged", "cast", "dequantized"};
+  if (options.bits || options.size) return;
+  if (std::ranges::any_of(plan.rules, [](const RecipeRuleReport& rule) {
+        return rule.action == "keep" && rule.decided > 0;
+      }))
+    return;
+  std::map<std::string_view, std::uint64_t> reasons;  // bytes that each reason keeps
+  for (const PlannedTensor& t : plan.tensors) {
+    if (std::ranges::find(kPlain, t.action) == std::end(kPlain)) return;
+    if (t.reason.starts_with("--ignore ")) return;
+    reasons[t.reason] += t.bytes_before;
+  }
+  const auto most = std::ranges::max_element(reasons, {}, [](const auto& r) { return r.second; });
+  throw UnsupportedError(fmt::format("{}: no tensor can be quantized: {}", options.input.string(),
+                                     most == reasons.end() ? "it has none" : most->first));
+}
+
+}  // namespace
 
 QuantizeReport transform_checkpoint(TransformOptions options) try {
   RunContext run = start_run(options);
@@ -31,6 +56,7 @@ QuantizeReport transform_checkpoint(TransformOptions options) try {
     options.layers = choice.recipe;
   }
   Plan plan = make_plan(model, options);
+  if (options.task == Task::quantize) require_any_quantized(plan, options);
   const std::unique_ptr<Output> output = make_output(model, plan, options);
   QuantizeReport report = write_plan(plan, options, run, *output);
   report.curve = std::move(choice.curve);
