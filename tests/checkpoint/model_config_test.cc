@@ -44,6 +44,7 @@ TEST(ModelConfig, ReplacesAQuantizationAndNothingElse) {
            R"({"quantization_config": null, "a": 1e-05, "d": Infinity})",
            "{\n  \"a\": 1e-05,\n  \"d\": Infinity,\n  \"quantization_config\": {}\n}\n",
            R"({"a": 1e-05, "e": {"quantization_config": 7}, "d": Infinity})",
+           R"({"a": 1e-05, "compression_config": {"b": 1}, "d": Infinity})",
        }) {
     const ModelConfig config = parse_model_config(text, "config.json");
     const std::string without = without_quantization_config(config);

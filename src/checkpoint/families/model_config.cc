@@ -9,7 +9,7 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-constexpr const char* kKey = "quantization_config";
+constexpr const char *kKey = "quantization_config", *kOldKey = "compression_config";
 constexpr const char* kThinker = "thinker_config";  ///< a multimodal model in another one
 
 /// Calls visit(members) for the outermost object, then for the parts of a multimodal model.
@@ -77,7 +77,8 @@ ModelConfig parse_model_config(std::string text, const std::string& file, const 
   if (first_integer(language, {"num_nextn_predict_layers", "mtp_num_hidden_layers"}).value_or(0) >
       0)
     config.first_mtp_layer = first_integer(language, {"num_hidden_layers"});
-  config.quantizes_language_model = &language != &json && language.contains(kKey);
+  config.quantizes_language_model =
+      &language != &json && (language.contains(kKey) || language.contains(kOldKey));
   config.text = std::move(text);
   return config;
 }
@@ -87,7 +88,8 @@ std::string without_quantization_config(const ModelConfig& config) {
   JsonEdits edits(config.text);
   bool outermost = true;
   visit_parts(config.text, [&](const std::vector<JsonMember>& members) {
-    if (outermost || config.quantizes_language_model) edits.remove(members, kKey);
+    for (const char* key : {kKey, kOldKey})
+      if (outermost || config.quantizes_language_model) edits.remove(members, key);
     outermost = false;
   });
   return edits.apply();

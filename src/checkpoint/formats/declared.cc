@@ -5,6 +5,7 @@
 
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/io/json_text.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
@@ -43,6 +44,21 @@ DeclaredGroup group_of(const Json& json) {
   return group;
 }
 
+/// Returns the first text of a member that contains "e5m3", as "key = 'text'". Empty if none does.
+std::string e5m3_member(const Json& json) {
+  for (const auto& [key, value] : json.items()) {
+    if (value.is_structured()) {
+      if (std::string inner = e5m3_member(value); !inner.empty()) return inner;
+    } else if (json.is_object() && value.is_string()) {
+      const auto& text = value.get_ref<const std::string&>();
+      const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == b; };
+      if (!std::ranges::search(text, std::string_view("e5m3"), same).empty())
+        return fmt::format("{} = '{}'", printable(key), printable(text));
+    }
+  }
+  return {};
+}
+
 Declared parse(const Json& json, const std::string& file, const SharedBudget& budget) {
   Declared d;
   d.file = file;
@@ -51,6 +67,7 @@ Declared parse(const Json& json, const std::string& file, const SharedBudget& bu
   if (d.method == "fp8") d.json = json;
   d.algorithm = text_of(json, "quant_algo");
   d.format = text_of(json, "format");
+  d.e5m3 = e5m3_member(json);
   d.moe_algorithm = text_of(json, "moe_quant_algo");
   for (const char* key : {"ignore", "exclude_modules", "modules_to_not_convert", "exclude"})
     for (std::string& entry : strings_of(json, key)) d.ignore.push_back(std::move(entry));
@@ -169,9 +186,11 @@ std::optional<Declared> declared_in_config(const std::string& text, const std::s
 
 std::optional<Declared> declared_in_config(const Json& json, const std::string& file,
                                            const SharedBudget& budget) {
-  for (const Json* level : {&json, &language_model_config(json)})
-    if (const auto it = level->find("quantization_config"); it != level->end() && it->is_object())
-      return parse(*it, file, budget);
+  // vLLM and transformers also read the key of older versions of compressed-tensors.
+  for (const char* key : {"quantization_config", "compression_config"})
+    for (const Json* level : {&json, &language_model_config(json)})
+      if (const auto it = level->find(key); it != level->end() && it->is_object())
+        return parse(*it, file, budget);
   return std::nullopt;
 }
 

@@ -34,6 +34,7 @@ struct DeclaredGroup {
 struct Declared {
   std::string file;
   std::string method, algorithm, format, moe_algorithm;
+  std::string e5m3;  ///< the member that declares block scales of E5M3; empty: none
   std::vector<std::string> ignore;
   std::vector<DeclaredGroup> groups;
   std::map<std::string, std::string> layers;  ///< "quantized_layers": module -> algorithm

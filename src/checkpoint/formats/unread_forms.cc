@@ -60,10 +60,10 @@ constexpr std::string_view kKnownOthers =
     "comfy_quant "                               // ComfyUI, comfy/ops.py: JSON as bytes
     "spiece_model tekken_model tokenizer_json "  // ComfyUI, comfy/sd.py: tokenizers as bytes
     "tid2eid "                                   // DeepSeek-V4, inference/model.py: Gate
-    "attn.bias attention.bias masked_bias causal_mask "  // GPT-2, GPT-NeoX, CodeGen: masks
-    "position_ids token_type_ids "                       // transformers: buffers of BERT, CLIP
-    "relative_position_index "                           // transformers: buffers of Swin, BEiT
-    "num_batches_tracked";                               // torch.nn.BatchNorm
+    "attn.bias attention.bias self_attn.bias masked_bias causal_mask attn_mask "  // masks
+    "position_ids token_type_ids "  // transformers: buffers of BERT, CLIP
+    "relative_position_index "      // transformers: buffers of Swin, BEiT
+    "num_batches_tracked";          // torch.nn.BatchNorm
 
 bool is_any(DType dtype, std::initializer_list<DType> list) {
   return std::ranges::find(list, dtype) != list.end();
@@ -176,13 +176,16 @@ Defect unread_weight(const StoredTensor& t, const StoredTensor& beside, std::str
 std::optional<Defect> unread_declaration(const Declared& declared) {
   std::vector<std::string_view> formats = {declared.format};
   for (const DeclaredGroup& group : declared.groups) formats.push_back(group.format);
+  const auto defect = [&](const std::string& text, std::string form) {
+    return Defect{"unknown-form", std::filesystem::path(declared.file).filename().string(),
+                  fmt::format("{}: {}", declared.file, text), std::move(form)};
+  };
   for (const std::string_view format : formats)
     if (format.starts_with("nvfp4") && format != "nvfp4-pack-quantized")
-      return Defect{"unknown-form", std::filesystem::path(declared.file).filename().string(),
-                    fmt::format("{}: format = '{}', must be nvfp4-pack-quantized", declared.file,
-                                printable(format)),
-                    std::string(format)};
-  return std::nullopt;
+      return defect(fmt::format("format = '{}', must be nvfp4-pack-quantized", printable(format)),
+                    std::string(format));
+  if (declared.e5m3.empty()) return std::nullopt;
+  return defect(declared.e5m3 + ", block scales must be E4M3", "NVFP4 with E5M3 block scales");
 }
 
 ModuleScales unread_scales(const TensorTable& table, const ReadParts& read) {
@@ -223,7 +226,7 @@ std::optional<Defect> find_unread_weight(const TensorTable& table, const StoredT
   if (is_any(dtype, {f8_e4m3, f8_e5m2})) return {};  // without scales these are values
   const bool has_weight_name = last.find("weight") != last.npos && last != "weight_shape";
   if (last == "weight" || (has_weight_name && (is_matrix || is_integer(dtype))) ||
-      (is_matrix && is_any(dtype, {u8, i8})))
+      (is_matrix && is_any(dtype, {u8, i8, boolean})))
     return unread_weight(t, {}, "codes without scales that are known");
   if (is_any(dtype, {f4, f6_e2m3, f6_e3m2, f8_e8m0, f8_e4m3fnuz, f8_e5m2fnuz}))
     return unread_weight(t, {}, "values of a dtype that is not read");
