@@ -15,8 +15,8 @@ using namespace checkpoint;
 constexpr NameRule kKept[] = {{"loom", "a loom is no matrix product", Where::last, "loom"},
                               {"router", "it chooses looms", Where::last, "gating"}};
 constexpr std::string_view kFused[] = {"warp,weft"};
-constexpr gguf::NamePair kPairs[] = {{"model.layers.{l}.warp", "blk.{l}.warp", true}};
-constexpr std::span<const gguf::NamePair> kGroups[] = {kPairs};
+constexpr gguf::NamePair kPairs[] = {{"model.layers.{l}.warp", "blk.{l}.warp", {}, true}};
+constexpr gguf::NameGroup kGroups[] = {{kPairs}};
 constexpr gguf::Architecture kNames = {"tartan", "TartanForCausalLM", "tartan", kGroups};
 constexpr Family kTartan = {.model_types = "tartan tartan_*",
                             .modules = kKept,

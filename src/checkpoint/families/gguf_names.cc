@@ -3,61 +3,97 @@
 namespace nvfp4::gguf {
 namespace {
 
+using enum Size;
+using enum Presence;
+
 constexpr bool kScaled = true;
 
-using Group = std::span<const NamePair>;
+constexpr Shape kUp = {feed_forward, embedding}, kDown = {embedding, feed_forward},
+                kUps = {experts, expert_size, embedding},
+                kDowns = {experts, embedding, expert_size},
+                kWideUps = {experts, feed_forward, embedding},
+                kWideDowns = {experts, embedding, feed_forward}, kUpOne = {shared_size, embedding},
+                kDownOne = {embedding, shared_size};
 
-constexpr NamePair kEnds[] = {{"model.embed_tokens", "token_embd"},
-                              {"model.norm", "output_norm"},
-                              {"lm_head", "output", kScaled}};
-constexpr NamePair kNorms[] = {{"model.layers.{l}.input_layernorm", "blk.{l}.attn_norm"},
-                               {"model.layers.{l}.post_attention_layernorm", "blk.{l}.ffn_norm"}};
+constexpr NamePair kEnds[] = {{"model.embed_tokens", "token_embd", {vocabulary, embedding}},
+                              {"model.norm", "output_norm", {embedding}}};
+constexpr NamePair kHead[] = {{"lm_head", "output", {vocabulary, embedding}, kScaled}};
+constexpr NamePair kNorms[] = {
+    {"model.layers.{l}.input_layernorm", "blk.{l}.attn_norm", {embedding}},
+    {"model.layers.{l}.post_attention_layernorm", "blk.{l}.ffn_norm", {embedding}}};
 constexpr NamePair kAttention[] = {
-    {"model.layers.{l}.self_attn.q_proj", "blk.{l}.attn_q", kScaled},
-    {"model.layers.{l}.self_attn.k_proj", "blk.{l}.attn_k", kScaled},
-    {"model.layers.{l}.self_attn.v_proj", "blk.{l}.attn_v", kScaled},
-    {"model.layers.{l}.self_attn.o_proj", "blk.{l}.attn_output", kScaled}};
-constexpr NamePair kHeadNorms[] = {{"model.layers.{l}.self_attn.q_norm", "blk.{l}.attn_q_norm"},
-                                   {"model.layers.{l}.self_attn.k_norm", "blk.{l}.attn_k_norm"}};
-constexpr NamePair kLatentAttention[] = {
-    {"model.layers.{l}.self_attn.q_proj", "blk.{l}.attn_q", kScaled},
-    {"model.layers.{l}.self_attn.q_a_proj", "blk.{l}.attn_q_a"},
-    {"model.layers.{l}.self_attn.q_a_layernorm", "blk.{l}.attn_q_a_norm"},
-    {"model.layers.{l}.self_attn.q_b_proj", "blk.{l}.attn_q_b"},
-    {"model.layers.{l}.self_attn.kv_a_proj_with_mqa", "blk.{l}.attn_kv_a_mqa"},
-    {"model.layers.{l}.self_attn.kv_a_layernorm", "blk.{l}.attn_kv_a_norm"},
-    {"model.layers.{l}.self_attn.kv_b_proj", "blk.{l}.attn_kv_b"},
-    {"model.layers.{l}.self_attn.o_proj", "blk.{l}.attn_output", kScaled}};
-constexpr NamePair kMlp[] = {{"model.layers.{l}.mlp.gate_proj", "blk.{l}.ffn_gate", kScaled},
-                             {"model.layers.{l}.mlp.up_proj", "blk.{l}.ffn_up", kScaled},
-                             {"model.layers.{l}.mlp.down_proj", "blk.{l}.ffn_down", kScaled}};
+    {"model.layers.{l}.self_attn.q_proj", "blk.{l}.attn_q", {queries, embedding}, kScaled},
+    {"model.layers.{l}.self_attn.k_proj", "blk.{l}.attn_k", {keys, embedding}, kScaled},
+    {"model.layers.{l}.self_attn.v_proj", "blk.{l}.attn_v", {values, embedding}, kScaled},
+    {"model.layers.{l}.self_attn.o_proj", "blk.{l}.attn_output", {embedding, outputs}, kScaled}};
+constexpr NamePair kHeadNorms[] = {
+    {"model.layers.{l}.self_attn.q_norm", "blk.{l}.attn_q_norm", {head}},
+    {"model.layers.{l}.self_attn.k_norm", "blk.{l}.attn_k_norm", {head}}};
+constexpr NamePair kQueries[] = {
+    {"model.layers.{l}.self_attn.q_proj", "blk.{l}.attn_q", {queries, embedding}, kScaled}};
+constexpr NamePair kLowRankQueries[] = {
+    {"model.layers.{l}.self_attn.q_a_proj", "blk.{l}.attn_q_a", {query_rank, embedding}},
+    {"model.layers.{l}.self_attn.q_a_layernorm", "blk.{l}.attn_q_a_norm", {query_rank}},
+    {"model.layers.{l}.self_attn.q_b_proj", "blk.{l}.attn_q_b", {queries, query_rank}}};
+constexpr NamePair kLatent[] = {
+    {"model.layers.{l}.self_attn.kv_a_proj_with_mqa",
+     "blk.{l}.attn_kv_a_mqa",
+     {latent_rope, embedding}},
+    {"model.layers.{l}.self_attn.kv_a_layernorm", "blk.{l}.attn_kv_a_norm", {latent}},
+    {"model.layers.{l}.self_attn.kv_b_proj", "blk.{l}.attn_kv_b", {latent_heads, latent}},
+    {"model.layers.{l}.self_attn.o_proj", "blk.{l}.attn_output", {embedding, outputs}, kScaled}};
+constexpr NamePair kMlp[] = {
+    {"model.layers.{l}.mlp.gate_proj", "blk.{l}.ffn_gate", kUp, kScaled},
+    {"model.layers.{l}.mlp.up_proj", "blk.{l}.ffn_up", kUp, kScaled},
+    {"model.layers.{l}.mlp.down_proj", "blk.{l}.ffn_down", kDown, kScaled}};
 constexpr NamePair kExperts[] = {
-    {"model.layers.{l}.mlp.gate", "blk.{l}.ffn_gate_inp"},
-    {"model.layers.{l}.mlp.experts.{e}.gate_proj", "blk.{l}.ffn_gate_exps", kScaled},
-    {"model.layers.{l}.mlp.experts.{e}.up_proj", "blk.{l}.ffn_up_exps", kScaled},
-    {"model.layers.{l}.mlp.experts.{e}.down_proj", "blk.{l}.ffn_down_exps", kScaled}};
+    {"model.layers.{l}.mlp.gate", "blk.{l}.ffn_gate_inp", {experts, embedding}},
+    {"model.layers.{l}.mlp.experts.{e}.gate_proj", "blk.{l}.ffn_gate_exps", kUps, kScaled},
+    {"model.layers.{l}.mlp.experts.{e}.up_proj", "blk.{l}.ffn_up_exps", kUps, kScaled},
+    {"model.layers.{l}.mlp.experts.{e}.down_proj", "blk.{l}.ffn_down_exps", kDowns, kScaled}};
 constexpr NamePair kSharedExpert[] = {
-    {"model.layers.{l}.mlp.shared_expert_gate", "blk.{l}.ffn_gate_inp_shexp"},
-    {"model.layers.{l}.mlp.shared_expert.gate_proj", "blk.{l}.ffn_gate_shexp", kScaled},
-    {"model.layers.{l}.mlp.shared_expert.up_proj", "blk.{l}.ffn_up_shexp", kScaled},
-    {"model.layers.{l}.mlp.shared_expert.down_proj", "blk.{l}.ffn_down_shexp", kScaled}};
-constexpr NamePair kDeepSeekExperts[] = {
-    {"model.layers.{l}.mlp.gate.e_score_correction_bias", "blk.{l}.exp_probs_b.bias"},
-    {"model.layers.{l}.mlp.shared_experts.gate_proj", "blk.{l}.ffn_gate_shexp", kScaled},
-    {"model.layers.{l}.mlp.shared_experts.up_proj", "blk.{l}.ffn_up_shexp", kScaled},
-    {"model.layers.{l}.mlp.shared_experts.down_proj", "blk.{l}.ffn_down_shexp", kScaled}};
+    {"model.layers.{l}.mlp.shared_expert_gate", "blk.{l}.ffn_gate_inp_shexp", {one, embedding}},
+    {"model.layers.{l}.mlp.shared_expert.gate_proj", "blk.{l}.ffn_gate_shexp", kUpOne, kScaled},
+    {"model.layers.{l}.mlp.shared_expert.up_proj", "blk.{l}.ffn_up_shexp", kUpOne, kScaled},
+    {"model.layers.{l}.mlp.shared_expert.down_proj", "blk.{l}.ffn_down_shexp", kDownOne, kScaled}};
+constexpr NamePair kRouterBias[] = {
+    {"model.layers.{l}.mlp.gate.e_score_correction_bias", "blk.{l}.exp_probs_b.bias", {experts}}};
+constexpr NamePair kSharedExperts[] = {
+    {"model.layers.{l}.mlp.shared_experts.gate_proj", "blk.{l}.ffn_gate_shexp", kUpOne, kScaled},
+    {"model.layers.{l}.mlp.shared_experts.up_proj", "blk.{l}.ffn_up_shexp", kUpOne, kScaled},
+    {"model.layers.{l}.mlp.shared_experts.down_proj", "blk.{l}.ffn_down_shexp", kDownOne, kScaled}};
 constexpr NamePair kMixtralExperts[] = {
-    {"model.layers.{l}.block_sparse_moe.gate", "blk.{l}.ffn_gate_inp"},
-    {"model.layers.{l}.block_sparse_moe.experts.{e}.w1", "blk.{l}.ffn_gate_exps", kScaled},
-    {"model.layers.{l}.block_sparse_moe.experts.{e}.w2", "blk.{l}.ffn_down_exps", kScaled},
-    {"model.layers.{l}.block_sparse_moe.experts.{e}.w3", "blk.{l}.ffn_up_exps", kScaled}};
+    {"model.layers.{l}.block_sparse_moe.gate", "blk.{l}.ffn_gate_inp", {experts, embedding}},
+    {"model.layers.{l}.block_sparse_moe.experts.{e}.w1", "blk.{l}.ffn_gate_exps", kWideUps,
+     kScaled},
+    {"model.layers.{l}.block_sparse_moe.experts.{e}.w2", "blk.{l}.ffn_down_exps", kWideDowns,
+     kScaled},
+    {"model.layers.{l}.block_sparse_moe.experts.{e}.w3", "blk.{l}.ffn_up_exps", kWideUps, kScaled}};
 
-constexpr Group kLlama[] = {kEnds, kNorms, kAttention, kMlp};
-constexpr Group kMixtral[] = {kEnds, kNorms, kAttention, kMixtralExperts};
-constexpr Group kQwen2Moe[] = {kEnds, kNorms, kAttention, kMlp, kExperts, kSharedExpert};
-constexpr Group kQwen3[] = {kEnds, kNorms, kAttention, kHeadNorms, kMlp};
-constexpr Group kQwen3Moe[] = {kEnds, kNorms, kAttention, kHeadNorms, kMlp, kExperts};
-constexpr Group kDeepSeek[] = {kEnds, kNorms, kLatentAttention, kMlp, kExperts, kDeepSeekExperts};
+constexpr NameGroup kLlama[] = {{kEnds}, {kHead, optional}, {kNorms}, {kAttention}, {kMlp, dense}};
+constexpr NameGroup kMixtral[] = {
+    {kEnds}, {kHead, optional}, {kNorms}, {kAttention}, {kMixtralExperts, sparse}};
+constexpr NameGroup kQwen2Moe[] = {{kEnds},
+                                   {kHead, optional},
+                                   {kNorms},
+                                   {kAttention},
+                                   {kMlp, dense},
+                                   {kExperts, sparse},
+                                   {kSharedExpert, sparse}};
+constexpr NameGroup kQwen3[] = {{kEnds},      {kHead, optional}, {kNorms},
+                                {kAttention}, {kHeadNorms},      {kMlp, dense}};
+constexpr NameGroup kQwen3Moe[] = {{kEnds},      {kHead, optional}, {kNorms},          {kAttention},
+                                   {kHeadNorms}, {kMlp, dense},     {kExperts, sparse}};
+constexpr NameGroup kDeepSeek[] = {{kEnds},
+                                   {kHead, optional},
+                                   {kNorms},
+                                   {kQueries, full_rank},
+                                   {kLowRankQueries, low_rank},
+                                   {kLatent},
+                                   {kMlp, dense},
+                                   {kExperts, sparse},
+                                   {kRouterBias, optional},
+                                   {kSharedExperts, shared}};
 
 }  // namespace
 

@@ -279,12 +279,4 @@ std::vector<float> rope_factors(const Json& config) {
   return factors;
 }
 
-std::vector<std::string> required_keys(const Architecture& architecture) {
-  std::vector<std::string> keys = {"block_count",          "context_length",
-                                   "embedding_length",     "feed_forward_length",
-                                   "attention.head_count", "attention.layer_norm_rms_epsilon"};
-  if (architecture.experts) keys.insert(keys.end(), {"expert_count", "expert_used_count"});
-  return keys;
-}
-
 }  // namespace nvfp4::gguf

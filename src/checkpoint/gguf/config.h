@@ -41,7 +41,7 @@ struct FileConfig {
 /// Returns the stored config.json of the file, or one made from its keys and tensors.
 FileConfig config_of(const File& file, const Architecture& architecture);
 
-/// Returns the keys that llama.cpp requires, without "<architecture>.".
-std::vector<std::string> required_keys(const Architecture& architecture);
+/// Returns the value of a key, with "an array" for each array.
+Json json_of(const Value& value);
 
 }  // namespace nvfp4::gguf

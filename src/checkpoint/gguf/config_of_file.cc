@@ -43,16 +43,6 @@ double short_number(double value) {
   return std::strtod(fmt::format("{}", static_cast<float>(value)).c_str(), nullptr);
 }
 
-Json json_of(const Value& value) {
-  if (const auto* number = std::get_if<std::uint64_t>(&value.value)) return *number;
-  if (const auto* number = std::get_if<std::int64_t>(&value.value)) return *number;
-  if (const auto* flag = std::get_if<bool>(&value.value)) return *flag;
-  if (const auto* text = std::get_if<std::string>(&value.value)) return printable(*text);
-  if (const auto* real = std::get_if<double>(&value.value))
-    return value.type == ValueType::f32 ? short_number(*real) : *real;
-  return "an array";
-}
-
 class ConfigMaker {
  public:
   ConfigMaker(const File& file, const Architecture& architecture)
@@ -62,13 +52,9 @@ class ConfigMaker {
     config_ = {{"architectures", {architecture_.class_name}},
                {"model_type", architecture_.model_type},
                {"torch_dtype", "bfloat16"}};
-    for (const std::string& key : required_keys(architecture_))
-      if (file_.header().find(prefix_ + key) == nullptr)
-        fail("has no key '{}{}'", prefix_, key);
-      else
-        require_positive(key);
+    for (const char* key : {"context_length", "attention.layer_norm_rms_epsilon"})
+      require_positive(key);
     add_sizes();
-    check_layers();
     if (architecture_.latent)
       add_latent_heads();
     else
@@ -161,18 +147,6 @@ class ConfigMaker {
          config_.value("num_attention_heads", Json()));
   }
 
-  /// Requires tensors of each layer that is counted, and of no other.
-  void check_layers() {
-    std::set<std::int64_t> layers;
-    for (const TensorInfo& t : file_.header().tensors)
-      if (const auto layer = layer_of(t.name)) layers.insert(*layer);
-    const std::int64_t count = integer_at("num_hidden_layers");
-    const auto with_tensors = static_cast<std::int64_t>(layers.size());
-    if (with_tensors == count && (count == 0 || *layers.rbegin() == count - 1)) return;
-    fail("key '{}block_count' = {}, but {} layers have tensors, up to layer {}", prefix_, count,
-         with_tensors, layers.empty() ? -1 : *layers.rbegin());
-  }
-
   void add_heads() {
     const std::int64_t heads = integer_at("num_attention_heads");
     const Json otherwise = heads > 0 ? Json(integer_at("hidden_size") / heads) : Json();
@@ -183,9 +157,6 @@ class ConfigMaker {
 
   /// Adds the attention with attn_kv_b, where each head has its own key and value.
   void add_latent_heads() {
-    for (const char* key : {"attention.kv_lora_rank", "attention.key_length",
-                            "attention.value_length", "rope.dimension_count"})
-      if (number(key).is_null()) fail("has no key '{}{}'", prefix_, key);
     copy("kv_lora_rank", "attention.kv_lora_rank");
     copy("v_head_dim", "attention.value_length");
     copy("qk_rope_head_dim", "rope.dimension_count");
@@ -356,6 +327,16 @@ class ConfigMaker {
 };
 
 }  // namespace
+
+Json json_of(const Value& value) {
+  if (const auto* number = std::get_if<std::uint64_t>(&value.value)) return *number;
+  if (const auto* number = std::get_if<std::int64_t>(&value.value)) return *number;
+  if (const auto* flag = std::get_if<bool>(&value.value)) return *flag;
+  if (const auto* text = std::get_if<std::string>(&value.value)) return printable(*text);
+  if (const auto* real = std::get_if<double>(&value.value))
+    return value.type == ValueType::f32 ? short_number(*real) : *real;
+  return "an array";
+}
 
 FileConfig config_of(const File& file, const Architecture& architecture) {
   if (const std::string* text = file.header().text(kConfigKey)) return {*text, {}};

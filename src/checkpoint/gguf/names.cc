@@ -57,8 +57,8 @@ std::string filled(std::string_view pattern, const Numbers& numbers) {
 
 const NamePair* find_pair(const Architecture& architecture, std::string_view NamePair::*side,
                           std::string_view module, Numbers& numbers) {
-  for (const std::span<const NamePair> group : architecture.modules)
-    for (const NamePair& pair : group) {
+  for (const NameGroup& group : architecture.groups)
+    for (const NamePair& pair : group.modules) {
       numbers = {};
       if (matches(pair.*side, module, numbers)) return &pair;
     }
@@ -111,6 +111,10 @@ std::optional<std::string> model_name_of(const Architecture& architecture,
     return filled(pair->model, numbers) + std::string(ending);
   }
   return std::nullopt;
+}
+
+std::string file_module_of(const NamePair& pair, std::int64_t layer) {
+  return filled(pair.file, {layer, 0});
 }
 
 std::optional<std::int64_t> layer_of(std::string_view name, std::string_view prefix) {

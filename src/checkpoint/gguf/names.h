@@ -32,6 +32,8 @@ std::optional<Place> place_of(const Architecture& architecture, std::string_view
 /// if it has none.
 std::optional<std::string> model_name_of(const Architecture& architecture,
                                          std::string_view file_name, std::int64_t expert = 0);
+/// Returns the name of a module of a layer in the file, without ".weight".
+std::string file_module_of(const NamePair& pair, std::int64_t layer);
 /// Returns the number of a layer, which follows `prefix` in a tensor's name. Null if there is none.
 std::optional<std::int64_t> layer_of(std::string_view name, std::string_view prefix = "blk.");
 /// Reports whether the tensor of the file is a stack of a layer's experts.

@@ -11,6 +11,7 @@
 
 #include "checkpoint/gguf/blocks.h"
 #include "checkpoint/gguf/config.h"
+#include "checkpoint/gguf/faults.h"
 #include "checkpoint/gguf/file.h"
 #include "checkpoint/gguf/keys.h"
 #include "checkpoint/gguf/names.h"
@@ -111,6 +112,7 @@ class View final : public checkpoint::TensorSource {
   const std::filesystem::path& path() const override { return file_.path(); }
   const safetensors::Metadata& metadata() const override { return metadata_; }
   const std::vector<ModelInfo>& tensors() const override { return tensors_; }
+    if (naming_ == Naming::model) require_whole(header(), *architecture_, name_);
   const ModelInfo* find(std::string_view name) const override {
     const auto it = by_name_.find(name);
     return it == by_name_.end() ? nullptr : &tensors_[it->second];
@@ -197,6 +199,7 @@ class View final : public checkpoint::TensorSource {
     const auto parts = header().integer("split.count").value_or(1);
     require<UnsupportedError>(parts <= 1, ErrorCode::gguf_part,
                               "{}: one of {} files of a model: merge them with llama-gguf-split "
+    require_model(header(), name_);
                               "--merge",
                               name_, parts);
     architecture_ = architecture_of(file_);

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "checkpoint/gguf/config.h"
+#include "checkpoint/gguf/faults.h"
 #include "checkpoint/gguf/file.h"
 #include "checkpoint/gguf/names.h"
 #include "checkpoint/gguf/view.h"
@@ -31,6 +31,11 @@ class GgufCheck {
     check_names();
     const bool readable = check_global_scales();
     check_tokenizer();
+    const std::string* type = header_.text("general.type");
+    if (type != nullptr && *type != "model")
+      findings_.add(
+          "gguf-key", "general.type",
+          fmt::format("{}: 'general.type' = '{}', must be model", where(), printable(*type)));
     const std::string* name = header_.text(gguf::kArchitectureKey);
     if (name == nullptr) {
       findings_.add("gguf-architecture", std::string(gguf::kArchitectureKey),
@@ -126,40 +131,10 @@ class GgufCheck {
   }
 
   void check_architecture(const gguf::Architecture& a) {
-    for (const std::string& key : gguf::required_keys(a)) {
-      const std::string whole = fmt::format("{}.{}", a.name, key);
-      if (header_.find(whole) == nullptr)
-        findings_.add("gguf-key", whole, fmt::format("{}: has no '{}'", where(), whole));
-    }
-    const std::string count = fmt::format("{}.block_count", a.name);
-    check_layers(header_.integer(count), count);
-    const auto experts = header_.integer(fmt::format("{}.expert_count", a.name));
-    for (const TensorInfo& t : header_.tensors) {
-      if (experts && gguf::stacks_experts(t.name) && !t.shape.empty() && t.shape[0] != *experts)
-        findings_.add("gguf-key", t.name,
-                      fmt::format("{}: {} experts, '{}.expert_count' says {}", where(t), t.shape[0],
-                                  a.name, *experts));
-      if (t.type->id == gguf::kNvfp4) check_is_scaled(t, a);
-    }
-  }
-
-  void check_layers(std::optional<std::int64_t> layers, const std::string& key) {
-    std::map<std::int64_t, std::int64_t> tensors;  // tensors in each layer
+    for (gguf::Fault& fault : gguf::faults_of(header_, a))
+      findings_.add(fault.code, std::move(fault.name), fmt::format("{}: {}", where(), fault.text));
     for (const TensorInfo& t : header_.tensors)
-      if (const auto layer = gguf::layer_of(t.name)) ++tensors[*layer];
-    if (layers && !tensors.empty() && tensors.rbegin()->first >= *layers)
-      findings_.add("gguf-key", key,
-                    fmt::format("{}: '{}' = {}, but there is a layer {}", where(), key, *layers,
-                                tensors.rbegin()->first));
-    for (const char* name : {"token_embd.weight", "output_norm.weight"}) need(name);
-    for (std::int64_t l = 0; l < std::min<std::int64_t>(layers.value_or(0), 4096); ++l)
-      for (const char* name : {"attn_norm", "attn_output", "ffn_norm"})
-        need(fmt::format("blk.{}.{}.weight", l, name));
-  }
-
-  void need(const std::string& name) {
-    if (file_.find(name) == nullptr)
-      findings_.add("gguf-tensor", name, fmt::format("{}: has no tensor '{}'", where(), name));
+      if (t.type->id == gguf::kNvfp4) check_is_scaled(t, a);
   }
 
   void check_is_scaled(const TensorInfo& t, const gguf::Architecture& a) {

@@ -67,6 +67,7 @@ inline void write_qwen3_moe(const std::filesystem::path& folder, int experts = 3
                  {"num_hidden_layers", 1},
                  {"num_experts", experts},
                  {"num_experts_per_tok", 2},
+                 {"num_key_value_heads", 4},
                  {"norm_topk_prob", true},
                  {"vocab_size", 32}});
   write_model(folder, {t}, "");

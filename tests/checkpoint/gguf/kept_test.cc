@@ -47,6 +47,11 @@ void write_foreign(const fs::path& path) {
   add("blk.0.attn_norm.weight", {64}, kF32);
   add("blk.0.attn_q.weight", {64, 64}, kBF16);
   add("blk.0.attn_k.weight", {32, 64}, kBF16);
+  add("blk.0.attn_v.weight", {32, 64}, kBF16);
+  add("blk.0.attn_output.weight", {64, 64}, kBF16);
+  add("blk.0.ffn_norm.weight", {64}, kF32);
+  add("blk.0.ffn_gate.weight", {128, 64}, kBF16);
+  add("blk.0.ffn_up.weight", {128, 64}, kBF16);
   add("blk.0.ffn_down.weight", {64, 128}, kF16);
   add("output_norm.weight", {64}, kF32);
   Writer writer(path, entries, specs);

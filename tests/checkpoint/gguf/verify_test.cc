@@ -143,7 +143,8 @@ const std::multimap<std::string, Plant>& plants() {
       {"gguf-key", parts([](Parts& p) { p.set("qwen3moe.expert_count", new_u32(4)); })},
       {"gguf-key", parts([](Parts& p) { p.set("qwen3moe.block_count", new_u32(0)); })},
       {"gguf-tensor", parts([](Parts& p) { p.remove("blk.0.ffn_norm.weight"); })},
-      {"gguf-tensor", parts([](Parts& p) { p.set("qwen3moe.block_count", new_u32(2)); })},
+      {"gguf-key", parts([](Parts& p) { p.set("qwen3moe.block_count", new_u32(2)); })},
+      {"gguf-key", parts([](Parts& p) { p.set("general.type", new_text("adapter")); })},
       {"gguf-tokenizer", parts([](Parts& p) { p.remove_key("tokenizer.ggml.model"); })},
       {"gguf-tokenizer", parts([](Parts& p) {
          p.set("tokenizer.ggml.tokens", new_strings({"a", "b"}));

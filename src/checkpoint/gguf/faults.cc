@@ -1,0 +1,298 @@
+#include "checkpoint/gguf/faults.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <unordered_map>
+
+#include "checkpoint/gguf/config.h"
+#include "checkpoint/io/json_text.h"
+#include "core/printable.h"
+#include "core/require.h"
+
+namespace nvfp4::gguf {
+namespace {
+
+using Dimensions = std::vector<std::int64_t>;
+
+/// The largest value of a size. Sums and products of sizes then fit 64 bits.
+constexpr std::int64_t kMostSize = std::numeric_limits<std::int32_t>::max();
+
+/// The kind of model that needs a key.
+enum class Needed : std::uint8_t { always, with_experts, if_latent, never };
+
+struct SizeKey {
+  std::string_view name;
+  Needed needed;
+};
+constexpr SizeKey kSizeKeys[] = {
+    {"block_count", Needed::always},
+    {"context_length", Needed::always},
+    {"embedding_length", Needed::always},
+    {"feed_forward_length", Needed::always},
+    {"attention.head_count", Needed::always},
+    {"expert_count", Needed::with_experts},
+    {"expert_used_count", Needed::with_experts},
+    {"attention.kv_lora_rank", Needed::if_latent},
+    {"attention.key_length", Needed::if_latent},
+    {"attention.value_length", Needed::if_latent},
+    {"rope.dimension_count", Needed::if_latent},
+    {"attention.head_count_kv", Needed::never},
+    {"attention.q_lora_rank", Needed::never},
+    {"expert_feed_forward_length", Needed::never},
+    {"expert_shared_feed_forward_length", Needed::never},
+    {"expert_shared_count", Needed::never},
+    {"leading_dense_block_count", Needed::never},
+    {"vocab_size", Needed::never},
+};
+
+/// Returns the dimensions without leading ones, which other programs leave out.
+std::span<const std::int64_t> without_ones(const Dimensions& shape) {
+  const auto first = std::ranges::find_if(shape, [](std::int64_t d) { return d != 1; });
+  return {first, shape.end()};
+}
+
+class Check {
+ public:
+  Check(const Header& header, const Architecture& architecture)
+      : header_(header), architecture_(architecture) {
+    for (const TensorInfo& t : header.tensors) tensors_.emplace(t.name, &t);
+  }
+
+  std::vector<Fault> run() {
+    check_keys();
+    if (faults_.empty()) check_layers();
+    if (!faults_.empty()) return std::move(faults_);
+    for (const NameGroup& group : architecture_.groups)
+      for (const NamePair& pair : group.modules) check(pair, group.presence);
+    return std::move(faults_);
+  }
+
+ private:
+  template <class... Values>
+  void add(std::string_view code, std::string name, fmt::format_string<Values...> text,
+           Values&&... values) {
+    faults_.push_back({code, std::move(name), fmt::format(text, std::forward<Values>(values)...)});
+  }
+
+  std::string whole(std::string_view key) const {
+    return fmt::format("{}.{}", architecture_.name, key);
+  }
+
+  const TensorInfo* find(std::string_view name) const {
+    const auto it = tensors_.find(name);
+    return it == tensors_.end() ? nullptr : it->second;
+  }
+
+  bool is_needed(Needed needed) const {
+    return needed == Needed::always || (needed == Needed::with_experts && architecture_.experts) ||
+           (needed == Needed::if_latent && architecture_.latent);
+  }
+
+  void check_keys() {
+    for (const SizeKey& key : kSizeKeys) {
+      const std::string name = whole(key.name);
+      const Value* value = header_.find(name);
+      const bool needed = is_needed(key.needed);
+      if (value == nullptr && needed) add("gguf-key", name, "has no key '{}'", name);
+      if (value == nullptr) continue;
+      const auto number = header_.integer(name);
+      if (!number || *number < (needed ? 1 : 0) || *number > kMostSize)
+        add("gguf-key", name, "key '{}' = {}, must be an integer from {} to {}", name,
+            checkpoint::dump_line(json_of(*value)), needed ? 1 : 0, kMostSize);
+    }
+    const std::string epsilon = whole("attention.layer_norm_rms_epsilon");
+    if (header_.find(epsilon) == nullptr) add("gguf-key", epsilon, "has no key '{}'", epsilon);
+    if (!faults_.empty()) return;
+    // Without latent attention, the rotary embedding covers the whole head.
+    const std::string rope = whole("rope.dimension_count");
+    const auto dimensions = header_.integer(rope);
+    const std::int64_t head = key_length();
+    if (dimensions && (architecture_.latent ? *dimensions >= head : *dimensions != head))
+      add("gguf-key", rope, "key '{}' = {}, must be {}{} by {}", rope, *dimensions,
+          architecture_.latent ? "less than " : "", head, fmt::join(used_, ", "));
+  }
+
+  /// Requires tensors of each layer that is counted, and of no other.
+  void check_layers() {
+    std::set<std::int64_t> layers;
+    for (const TensorInfo& t : header_.tensors)
+      if (const auto layer = layer_of(t.name)) layers.insert(*layer);
+    layers_ = value("block_count");
+    const auto with_tensors = static_cast<std::int64_t>(layers.size());
+    if (with_tensors == layers_ && *layers.rbegin() == layers_ - 1) return;
+    add("gguf-key", whole("block_count"),
+        "key '{}' = {}, but {} layers have tensors, up to layer {}", whole("block_count"), layers_,
+        with_tensors, layers.empty() ? -1 : *layers.rbegin());
+  }
+
+  /// Compares the tensors of a row in all layers.
+  void check(const NamePair& pair, Presence presence) {
+    const bool in_layers = pair.file.starts_with("blk.");
+    std::int64_t missing = 0;
+    std::string first_missing;
+    bool differs = false;
+    for (std::int64_t layer = 0; layer < (in_layers ? layers_ : 1); ++layer) {
+      const std::string module = file_module_of(pair, layer);
+      const TensorInfo* weight = find(module + ".weight");
+      if (weight == nullptr) weight = find(module);
+      if (weight == nullptr && must_have(presence, layer) && missing++ == 0)
+        first_missing = module + ".weight";
+      if (weight != nullptr && !differs) differs = compare(*weight, pair.shape, false);
+      const TensorInfo* bias = find(module + ".bias");
+      if (bias != nullptr && !differs) differs = compare(*bias, pair.shape, true);
+    }
+    if (missing > 0)
+      add("gguf-tensor", first_missing, "has no tensor '{}', which {} models have{}", first_missing,
+          architecture_.model_type,
+          in_layers ? fmt::format(" in each of {} layers; {} without", layers_, missing) : "");
+  }
+
+  /// Adds a fault and returns true if a tensor's shape is another than that of its row.
+  bool compare(const TensorInfo& tensor, const Shape& row, bool is_bias) {
+    Dimensions shape;
+    used_.clear();
+    for (const Size size : row)
+      if (size != Size::none) shape.push_back(value(size));
+    if (is_bias && shape.size() > 1) shape.pop_back();
+    if (std::ranges::equal(without_ones(tensor.shape), without_ones(shape))) return false;
+    add("gguf-key", tensor.name, "tensor '{}': [{}], must be [{}] by {}", printable(tensor.name),
+        fmt::join(tensor.shape, ", "), fmt::join(shape, ", "), fmt::join(used_, ", "));
+    return true;
+  }
+
+  bool is_sparse(std::int64_t layer) const {
+    if (!architecture_.experts) return false;
+    if (layer < header_.integer(whole("leading_dense_block_count")).value_or(0)) return false;
+    const std::string prefix = fmt::format("blk.{}.", layer);
+    return find(prefix + "ffn_gate_inp.weight") != nullptr ||
+           find(prefix + "ffn_up.weight") == nullptr;
+  }
+
+  bool must_have(Presence presence, std::int64_t layer) const {
+    const auto number = [&](std::string_view key) {
+      return header_.integer(whole(key)).value_or(0);
+    };
+    switch (presence) {
+      case Presence::all:
+        return true;
+      case Presence::optional:
+        return false;
+      case Presence::dense:
+        return !is_sparse(layer);
+      case Presence::sparse:
+        return is_sparse(layer);
+      case Presence::shared:
+        return is_sparse(layer) && number("expert_shared_count") > 0;
+      case Presence::low_rank:
+        return number("attention.q_lora_rank") > 0;
+      case Presence::full_rank:
+        return number("attention.q_lora_rank") == 0;
+    }
+    return true;
+  }
+
+  /// Returns the number of a key and adds the key to `used_`. Null if the file does not have it or
+  /// has 0.
+  std::optional<std::int64_t> given(std::string_view key) {
+    const auto number = header_.integer(whole(key));
+    if (!number || *number == 0) return std::nullopt;
+    std::string text = fmt::format("'{}' = {}", whole(key), *number);
+    if (std::ranges::find(used_, text) == used_.end()) used_.push_back(std::move(text));
+    return number;
+  }
+  std::int64_t value(std::string_view key) { return given(key).value_or(0); }
+
+  std::int64_t heads() { return value("attention.head_count"); }
+  std::int64_t kv_heads() {
+    const auto number = given("attention.head_count_kv");
+    return number ? *number : heads();
+  }
+  std::int64_t per_head(std::string_view key) {
+    const auto number = given(key);
+    return number ? *number : value("embedding_length") / heads();
+  }
+  std::int64_t key_length() { return per_head("attention.key_length"); }
+  std::int64_t value_length() { return per_head("attention.value_length"); }
+  std::int64_t expert_size() {
+    if (const auto number = given("expert_feed_forward_length")) return *number;
+    return value("feed_forward_length") / value("expert_used_count");
+  }
+
+  /// Returns a dimension. Source of the values without keys: llama.cpp, src/llama-model.cpp.
+  std::int64_t value(Size size) {
+    switch (size) {
+      case Size::none:
+      case Size::one:
+        return 1;
+      case Size::vocabulary: {
+        if (const auto number = given("vocab_size")) return *number;
+        const TensorInfo* table = find("token_embd.weight");
+        used_.emplace_back("the rows of 'token_embd.weight'");
+        return table == nullptr || table->shape.empty() ? 0 : table->shape[0];
+      }
+      case Size::embedding:
+        return value("embedding_length");
+      case Size::feed_forward:
+        return value("feed_forward_length");
+      case Size::queries:
+        return heads() * key_length();
+      case Size::keys:
+        return kv_heads() * key_length();
+      case Size::values:
+        return kv_heads() * value_length();
+      case Size::outputs:
+        return heads() * value_length();
+      case Size::head:
+        return key_length();
+      case Size::experts:
+        return value("expert_count");
+      case Size::expert_size:
+        return expert_size();
+      case Size::shared_size: {
+        if (architecture_.latent) return value("expert_shared_count") * expert_size();
+        const auto number = given("expert_shared_feed_forward_length");
+        return number ? *number : value("feed_forward_length");
+      }
+      case Size::query_rank:
+        return value("attention.q_lora_rank");
+      case Size::latent:
+        return value("attention.kv_lora_rank");
+      case Size::latent_rope:
+        return value("attention.kv_lora_rank") + value("rope.dimension_count");
+      case Size::latent_heads:
+        return heads() * (key_length() - value("rope.dimension_count") + value_length());
+    }
+    return 0;
+  }
+
+  const Header& header_;
+  const Architecture& architecture_;
+  std::unordered_map<std::string_view, const TensorInfo*> tensors_;
+  std::int64_t layers_ = 0;
+  std::vector<std::string> used_;  ///< keys and numbers of the last dimensions
+  std::vector<Fault> faults_;
+};
+
+}  // namespace
+
+std::vector<Fault> faults_of(const Header& header, const Architecture& architecture) {
+  return Check(header, architecture).run();
+}
+
+void require_whole(const Header& header, const Architecture& architecture,
+                   const std::string& file) {
+  const std::vector<Fault> faults = faults_of(header, architecture);
+  if (!faults.empty()) throw FormatError(fmt::format("{}: {}", file, faults.front().text));
+}
+
+void require_model(const Header& header, const std::string& file) {
+  const std::string* type = header.text("general.type");
+  require<UnsupportedError>(type == nullptr || *type == "model",
+                            "{}: 'general.type' = '{}', must be model", file,
+                            type == nullptr ? "" : printable(*type));
+}
+
+}  // namespace nvfp4::gguf
