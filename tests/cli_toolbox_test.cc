@@ -144,7 +144,7 @@ TEST_F(Cli, ConvertDequantizesOnlyIfAllowed) {
   EXPECT_FALSE(fs::exists(dir_ / "b"));
   const Result r = run({"convert", "mixed", "b", "--to", "modelopt", "--allow", "decode"});
   EXPECT_EQ(r.status, 0) << r.err;
-  EXPECT_TRUE(has(r.err, "1 quantized weights become BF16")) << r.err;
+  EXPECT_TRUE(has(r.err, "1 FP8 weights become BF16")) << r.err;
   EXPECT_TRUE(has(r.out, "dequantized")) << r.out;
 }
 

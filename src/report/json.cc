@@ -36,7 +36,8 @@ Json json_of(const QuantizeReport& report) {
       tensor["clamped_blocks"] = t.clamped_blocks;
       if (t.clamped_blocks > 0) tensor["clamped"] = t.clamped;
     }
-    if ((t.action == "quantized" || t.action == "converted" || t.action == "fp8") &&
+    if ((t.action == "quantized" || t.action == "converted" || t.action == "fp8" ||
+         t.action == "q8_0") &&
         !report.dry_run) {
       all_measured &= t.measured;
       if (!t.chosen_rows.empty()) {

@@ -149,7 +149,7 @@ TEST(LostBeside, FusedNvfp4Fp8IsNamed) {
 TEST_F(Lost, RepairDequantizesWhatItsFormCannotHold) {
   write_mixed(dir.path(), fp8_blocks(kZ, 256, 128));
   const RepairReport report = repair_checkpoint(repair_options(dir / "mixed", dir / "out"));
-  EXPECT_TRUE(says(report.written.warnings, "1 quantized weights become BF16"));
+  EXPECT_TRUE(says(report.written.warnings, "1 FP8 weights become BF16"));
   convert(dir / "mixed", dir / "bf16", "bf16");
   EXPECT_EQ(LoadedModel(dir / "out").at(kZ + ".weight").bytes,
             LoadedModel(dir / "bf16").at(kZ + ".weight").bytes);
@@ -195,7 +195,7 @@ TEST_F(Lost, Fp8StaysUnlessTheFormatCannotHoldIt) {
         }
         const auto warnings = convert_checkpoint(options).warnings;
         const auto about = std::ranges::find_if(warnings, [](const std::string& w) {
-          return w.starts_with("8 quantized weights become BF16, comfyui") &&
+          return w.starts_with("8 FP8 weights become BF16, comfyui") &&
                  w.ends_with("model.layers.0.self_attn.k_proj, ...");
         });
         EXPECT_EQ(about == warnings.end(), stays) << testing::PrintToString(warnings);

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import nvfp4
+from reference import E4M3
 
 gguf = pytest.importorskip("gguf", reason="the Python package gguf is missing")
 if not hasattr(gguf.GGMLQuantizationType, "NVFP4"):
@@ -65,6 +66,93 @@ def models(tmp_path_factory):
                       allow=["drop"] if name == "deepseek" else ())
         nvfp4.convert(folder / f"{name}-nvfp4", folder / f"{name}-bf16", to="bf16")
     return folder
+
+
+RECIPE = """
+about: attention in FP8, an MLP in MXFP8, all else in NVFP4
+rules:
+  - kind: attention
+    action: fp8_channel
+  - match: model.layers.1.mlp.*
+    action: mxfp8
+"""
+
+
+@pytest.fixture(scope="module")
+def mixed(models):
+    """A folder with NVFP4, FP8 and MXFP8, and the values of its weights in FP8, by NumPy."""
+    (models / "mixed.yaml").write_text(RECIPE)
+    folder = models / "mixed"
+    nvfp4.quantize_checkpoint(models / "llama", folder, format="compressed-tensors",
+                              recipe=models / "mixed.yaml")
+    stored = tensors_of(folder)
+    values = {}
+    for name, codes in stored.items():
+        scales = stored.get(name + "_scale")
+        if not name.endswith("_proj.weight") or scales is None:
+            continue
+        codes, is_mx = codes.astype(np.uint8), scales.shape[1] > 1
+        numbers = np.where(codes & 128, -1, 1) * E4M3[codes & 127]
+        scales = 2.0 ** (scales - 127) if is_mx else scales
+        values[name] = (numbers * np.repeat(scales, codes.shape[1] // scales.shape[1], 1)).astype(np.float32)
+    return folder, values
+
+
+def file_name(model_name):
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 2)
+    return names.get_name(model_name, (".weight",))
+
+
+@pytest.mark.parametrize("rest", ["bf16", "q8_0"])
+def test_mixed_checkpoint_keeps_nvfp4(mixed, tmp_path, rest):
+    folder, values = mixed
+    config = json.loads((folder / "config.json").read_text())
+    assert len(values) == 11  # 8 of attention, 3 of the MLP
+    report = nvfp4.convert(folder, tmp_path / "m.gguf", rest=rest)
+    name_of_rest = rest.upper()
+    for form in (f"8 FP8 weights become {name_of_rest}, gguf cannot hold them: model.layers.0",
+                 f"3 MXFP8 weights become {name_of_rest}, gguf cannot hold them: model.layers.1.mlp"):
+        assert any(w.startswith(form) for w in report["warnings"]), report["warnings"]
+    reader = gguf.GGUFReader(tmp_path / "m.gguf")
+    tensors = {t.name: t for t in reader.tensors}
+    kinds = [t.tensor_type.name for t in reader.tensors]
+    assert kinds.count("NVFP4") == 3 and kinds.count(name_of_rest) == 11 + 2 * (rest == "bf16")
+    lost = norm = 0
+    for name, value in values.items():
+        heads = {"q_proj": config["num_attention_heads"],
+                 "k_proj": config["num_key_value_heads"]}.get(name.split(".")[-2])
+        value = interleaved(value, heads) if heads else value
+        theirs = gguf.quants.dequantize(tensors[file_name(name)].data, tensors[file_name(name)].tensor_type)
+        if rest == "bf16":
+            np.testing.assert_array_equal(theirs, to_bf16(value), err_msg=name)
+            continue
+        np.testing.assert_array_equal(
+            tensors[file_name(name)].data,
+            gguf.quants.quantize(value, gguf.GGMLQuantizationType.Q8_0), err_msg=name)
+        lost += np.sum((theirs.astype(np.float64) - value) ** 2)
+        norm += np.sum(value.astype(np.float64) ** 2)
+    if rest == "q8_0":
+        error = f"relative error of the weights that become Q8_0: {np.sqrt(lost / norm):.2g}"
+        assert error in report["warnings"]
+    # Back again: NVFP4 bit for bit, the rest as numbers.
+    nvfp4.convert(tmp_path / "m.gguf", tmp_path / "back", to="compressed-tensors")
+    before, after = tensors_of(folder), tensors_of(tmp_path / "back")
+    nvfp4_parts = [n for n in before if "weight_packed" in n or "weight_global_scale" in n]
+    assert len(nvfp4_parts) == 6
+    for name in nvfp4_parts:
+        np.testing.assert_array_equal(after[name], before[name], err_msg=name)
+        scales = name.rsplit(".", 1)[0] + ".weight_scale"
+        np.testing.assert_array_equal(after[scales], before[scales], err_msg=scales)
+    for name, value in values.items():
+        if rest == "bf16":
+            np.testing.assert_array_equal(after[name], to_bf16(value), err_msg=name)
+        else:
+            np.testing.assert_allclose(after[name], value, atol=np.abs(value).max() / 250)
+
+
+def test_rest_is_for_gguf_alone(mixed, tmp_path):
+    with pytest.raises(nvfp4.InvalidValueError, match="rest = q8_0 is for GGUF, not for modelopt"):
+        nvfp4.convert(mixed[0], tmp_path / "out", to="modelopt", rest="q8_0")
 
 
 def dequantized(reader):

@@ -42,6 +42,9 @@ void check_method(const std::string& text);
 inline std::vector<std::string> asked_loaders() { return {"transformers", "transformers+nvfp4"}; }
 inline std::vector<std::string> losses() { return {"drop", "broken-scales"}; }
 inline std::vector<std::string> losses_of_convert() { return {"drop", "broken-scales", "decode"}; }
+inline std::vector<std::string> rests() {
+  return {"bf16: the default", "q8_0: half the size, more error"};
+}
 inline std::vector<std::string> layouts() { return {"linear", "swizzled"}; }
 inline std::vector<std::string> nibbles() { return {"low", "high"}; }
 inline std::vector<std::string> architectures() { return {"llama", "deepseek-v3"}; }
@@ -261,6 +264,7 @@ struct ConvertOptions : RunOptions {
   std::string to;  ///< one of conversion_targets(); "": the format of an output ".gguf"
   /// The scheme of the output. By default it is that of the input's NVFP4 weights, else W4A4.
   std::optional<Scheme> scheme;
+  std::string rest{};  ///< "": "bf16"
   Allowed allow;
 };
 
@@ -293,6 +297,12 @@ inline constexpr OptionRow<ConvertOptions> kConvertOptions[] = {
      .value = "FILE",
      .text = "for FP8 and MXFP4 weights: JSON object that maps module names or patterns to the "
              "largest activation; 2688 if not given"},
+    {.names = "--rest",
+     .member = &ConvertOptions::rest,
+     .value = "TYPE",
+     .text = "type of weights in a GGUF file that are quantized in INPUT, and cannot stay or "
+             "become NVFP4; {choices}",
+     .choices = option_rules::rests},
     {.names = "--allow",
      .member = &ConvertOptions::allow,
      .value = "LIST",

@@ -139,6 +139,8 @@ struct CheckpointFormat {
   std::string_view extension = {};
   /// The number of columns of a weight must be a multiple of this.
   std::int64_t columns = kBlock;
+  /// A conversion dequantizes the weights that the format cannot hold. Otherwise they are an error.
+  bool dequantizes_rest = false;
   /// Makes the writer of an output that is one file of another kind. Null: safetensors.
   MakeContainer container = nullptr;
 };

@@ -11,6 +11,8 @@ namespace nvfp4::gguf {
 
 inline constexpr std::int64_t kBlockElements = 64;
 inline constexpr std::size_t kBlockBytes = 36, kBlockScales = 4, kBlockCodes = 32;
+/// The elements and the bytes of a block of Q8_0: an FP16 scale and 32 integers.
+inline constexpr std::int64_t kQ8Block = 32, kQ8BlockBytes = 34;
 /// The largest scale. llama.cpp reads 0x7F as 0, and scales have no sign.
 inline constexpr std::byte kLargestScale{0x7E};
 

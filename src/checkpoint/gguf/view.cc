@@ -60,7 +60,7 @@ std::optional<DType> dtype_of(const Type& type) {
 /// The conversion of a tensor from the file. Each unit has in() bytes in the file and out() bytes
 /// here.
 struct Origin {
-  enum class Kind : std::uint8_t { copy, codes, scales, bf16, f16, one };
+  enum class Kind : std::uint8_t { copy, codes, scales, bf16, f16, q8_0, one };
   Kind kind = Kind::copy;
   const TensorInfo* stored = nullptr;
   std::uint64_t begin = 0;      ///< offset in the bytes of `stored`
@@ -68,7 +68,10 @@ struct Origin {
   Interleave interleave;
 
   std::uint64_t in() const {
-    return kind == Kind::codes || kind == Kind::scales ? kBlockBytes : kind == Kind::copy ? 1 : 4;
+    return kind == Kind::codes || kind == Kind::scales ? kBlockBytes
+           : kind == Kind::q8_0                        ? kQ8BlockBytes
+           : kind == Kind::copy                        ? 1
+                                                       : 4;
   }
   std::uint64_t out() const {
     switch (kind) {
@@ -80,6 +83,8 @@ struct Origin {
       case Kind::bf16:
       case Kind::f16:
         return 2;
+      case Kind::q8_0:
+        return kQ8Block * sizeof(float);
       case Kind::copy:
         break;
     }
@@ -107,12 +112,12 @@ class View final : public checkpoint::TensorSource {
       require<FormatError>(fresh, "{}: tensor '{}': two tensors become '{}'", name_,
                            printable(origins_[i].stored->name), printable(tensors_[i].name));
     }
+    if (naming_ == Naming::model) require_whole(header(), *architecture_, name_);
   }
 
   const std::filesystem::path& path() const override { return file_.path(); }
   const safetensors::Metadata& metadata() const override { return metadata_; }
   const std::vector<ModelInfo>& tensors() const override { return tensors_; }
-    if (naming_ == Naming::model) require_whole(header(), *architecture_, name_);
   const ModelInfo* find(std::string_view name) const override {
     const auto it = by_name_.find(name);
     return it == by_name_.end() ? nullptr : &tensors_[it->second];
@@ -194,12 +199,12 @@ class View final : public checkpoint::TensorSource {
   const Header& header() const { return file_.header(); }
 
   void find_architecture_of_file() {
+    require_model(header(), name_);
     const std::string* name = header().text(kArchitectureKey);
     require<UnsupportedError>(name != nullptr, "{}: has no '{}'", name_, kArchitectureKey);
     const auto parts = header().integer("split.count").value_or(1);
     require<UnsupportedError>(parts <= 1, ErrorCode::gguf_part,
                               "{}: one of {} files of a model: merge them with llama-gguf-split "
-    require_model(header(), name_);
                               "--merge",
                               name_, parts);
     architecture_ = architecture_of(file_);
@@ -277,9 +282,10 @@ class View final : public checkpoint::TensorSource {
     require<UnsupportedError>(place.has_value(), ErrorCode::no_gguf_name,
                               "{}: tensor '{}': has no name in {} models", name_, printable(t.name),
                               architecture_->model_type);
-    require<UnsupportedError>(t.type->id == kNvfp4 || dtype_of(*t.type),
-                              "{}: tensor '{}': {}, must be NVFP4, F32, F16, BF16 or integers",
-                              name_, printable(t.name), t.type->name);
+    require<UnsupportedError>(
+        t.type->id == kNvfp4 || t.type->id == kQ8_0 || dtype_of(*t.type),
+        "{}: tensor '{}': {}, must be NVFP4, Q8_0, F32, F16, BF16 or integers", name_,
+        printable(t.name), t.type->name);
     require<FormatError>(t.type->id != kNvfp4 || t.shape.size() >= 2,
                          "{}: tensor '{}': {} with {} dimensions, must have 2 or 3", name_,
                          printable(t.name), t.type->name, t.shape.size());
@@ -324,6 +330,11 @@ class View final : public checkpoint::TensorSource {
     const auto rows = static_cast<std::uint64_t>(shape.empty() ? 1 : shape[0]);
     if (t.type->id == kNvfp4 && name.ends_with(".weight") && shape.size() >= 2)
       return add_nvfp4(t, name.substr(0, name.size() - 7), std::move(shape), origin, expert);
+    if (t.type->id == kQ8_0 && naming_ == Naming::model) {
+      origin.kind = Kind::q8_0;
+      if (rows != 0) origin.row_units = bytes / kQ8BlockBytes / rows;
+      return push(std::move(name), DType::f32, std::move(shape), origin);
+    }
     const auto dtype = dtype_of(*t.type);
     if (!dtype || t.type->id == kNvfp4)
       return push(std::move(name), DType::u8, {static_cast<std::int64_t>(bytes)}, origin);
@@ -391,6 +402,7 @@ class View final : public checkpoint::TensorSource {
       if (naming_ == Naming::model) check_scales(origin, first, out);
       return;
     }
+    if (origin.kind == Kind::q8_0) return unpack_q8_0(bytes, out);
     for (std::uint64_t i = 0; i < count; ++i) {
       float value;
       std::memcpy(&value, bytes.data() + 4 * i, 4);
@@ -402,6 +414,21 @@ class View final : public checkpoint::TensorSource {
                            printable(tensor.name), value, bf16 ? "BF16" : "F16",
                            bf16 ? kBf16Key : kF16Key, printable(origin.stored->name));
       std::memcpy(out.data() + 2 * i, &bits, 2);
+    }
+  }
+
+  /// Writes the FP32 values of blocks. Products of FP16 and integers of eight bits are exact.
+  static void unpack_q8_0(std::span<const std::byte> blocks, std::span<std::byte> out) {
+    const auto count = static_cast<std::int64_t>(blocks.size()) / kQ8BlockBytes;
+    for (std::int64_t b = 0; b < count; ++b) {
+      const std::byte* block = blocks.data() + b * kQ8BlockBytes;
+      FP16 scale;
+      std::memcpy(&scale.bits, block, sizeof scale.bits);
+      for (std::int64_t i = 0; i < kQ8Block; ++i) {
+        const auto code = static_cast<std::int8_t>(std::to_integer<std::uint8_t>(block[2 + i]));
+        const float value = scale.to_float() * static_cast<float>(code);
+        std::memcpy(out.data() + 4 * (b * kQ8Block + i), &value, sizeof value);
+      }
     }
   }
 

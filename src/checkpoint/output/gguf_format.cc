@@ -73,6 +73,7 @@ const CheckpointFormat kGguf = {.name = "gguf",
                                 .single_file = "model.gguf",
                                 .extension = ".gguf",
                                 .columns = gguf::kBlockElements,
+                                .dequantizes_rest = true,
                                 .container = gguf::make_container};
 
 }  // namespace nvfp4::checkpoint

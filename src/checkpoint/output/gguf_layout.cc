@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "checkpoint/formats/cache_scales.h"
-#include "checkpoint/gguf/blocks.h"
 #include "checkpoint/gguf/config.h"
 #include "core/printable.h"
 #include "core/require.h"
@@ -54,8 +53,12 @@ class Maker {
     layout_.targets.resize(specs.size());
     std::vector<bool> seen(specs.size());
     for (const checkpoint::Unit& unit : plan_.units) {
-      if (!unit.as<checkpoint::Nvfp4Work>()) continue;
       const checkpoint::Places& p = unit.places;
+      if (unit.as<checkpoint::Q8Work>()) {
+        seen[p.codes] = true;
+        add_q8_0(unit);
+      }
+      if (!unit.as<checkpoint::Nvfp4Work>()) continue;
       for (const std::size_t i : {p.codes, p.scales, p.weight_global, p.input_global})
         if (i != kNone) seen[i] = true;
       add_unit(unit);
@@ -95,14 +98,6 @@ class Maker {
     const std::string name = unit.slice.module + ".weight";
     std::optional<Place> place = place_for(name);
     if (!place) return;
-    require<UnsupportedError>(unit.slice.cols % kBlockElements == 0,
-                              "{}: tensor '{}': {} columns, GGUF's NVFP4 needs a multiple of {}; "
-                              "hint: exclude it when quantizing: --ignore",
-                              file_, printable(name), unit.slice.cols, kBlockElements);
-    require<UnsupportedError>(place->scaled,
-                              "{}: tensor '{}': NVFP4, but llama.cpp applies no global scale to "
-                              "{}; hint: exclude it when quantizing: --ignore",
-                              file_, printable(name), place->file_name);
     add({name,
          find_type(kNvfp4),
          {unit.slice.rows, unit.slice.cols},
@@ -111,6 +106,17 @@ class Maker {
          unit.places.scales,
          unit.places.weight_global,
          unit.places.input_global});
+  }
+
+  void add_q8_0(const checkpoint::Unit& unit) {
+    const std::string name = unit.slice.module + ".weight";
+    std::optional<Place> place = place_for(name);
+    if (!place) return;
+    add({name,
+         find_type(kQ8_0),
+         {unit.slice.rows, unit.slice.cols},
+         std::move(*place),
+         unit.places.codes});
   }
 
   void add_plain(std::size_t i) {

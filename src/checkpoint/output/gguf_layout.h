@@ -41,9 +41,9 @@ struct Layout {
 std::string_view left_out(std::string_view name, const Json& config);
 
 /// Returns the layout of the file. Throws UnsupportedError, which names the tensor, if it has no
-/// name or place in the file. The same error is thrown if K is not a multiple of 64, or if experts
-/// are missing or differ. It is also thrown if llama.cpp does not support the dtype, or NVFP4, for
-/// the tensor. Throws FormatError if rows must be interleaved and the number of heads is missing.
+/// name or place in the file. The same error is thrown if experts are missing or differ, or if
+/// llama.cpp does not support the dtype. Throws FormatError if rows must be interleaved and the
+/// number of heads is missing.
 Layout make_layout(const checkpoint::Plan& plan, const checkpoint::ModelFolder& model,
                    const Architecture& architecture, const Json& config);
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "checkpoint/families/expert_layers.h"
+#include "checkpoint/gguf/blocks.h"
 #include "checkpoint/plan/weight_slices.h"
 #include "core/printable.h"
 #include "core/require.h"
@@ -141,6 +142,21 @@ void add_decoded(Plan& plan, PlannedShard& shard, safetensors::DType plain) {
     begin += slice.rows * slice.cols;
   }
   shard.specs.push_back(spec);
+}
+
+void add_q8_0(Plan& plan, PlannedShard& shard) {
+  PlannedTensor& tensor = plan.tensors.back();
+  const LogicalTensor& t = *tensor.source;
+  const std::int64_t row_bytes = t.cols() / gguf::kQ8Block * gguf::kQ8BlockBytes;
+  if (tensor.reason.empty()) tensor.reason = plan.texts.keep(t.form_name() + " in the input");
+  tensor.first_unit = plan.units.size();
+  tensor.units = 1;
+  tensor.bytes_after = static_cast<std::uint64_t>(t.rows() * row_bytes);
+  plan.units.push_back({.tensor = plan.tensors.size() - 1,
+                        .slice = whole_weight(t),
+                        .places = {.codes = shard.specs.size()},
+                        .kind = Q8Work()});
+  shard.specs.push_back({t.name, safetensors::DType::u8, {t.rows(), row_bytes}});
 }
 
 void add_stack(Plan& plan, PlannedShard& shard, const ExpertStack& stack,

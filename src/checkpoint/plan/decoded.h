@@ -26,6 +26,9 @@ std::vector<ExpertStack> find_stacks(std::span<const LogicalTensor> tensors,
 /// Adds the plan's last tensor to the shard, dequantized to `plain`.
 void add_decoded(Plan& plan, PlannedShard& shard, safetensors::DType plain);
 
+/// Adds the plan's last tensor, a matrix, to the shard in Q8_0.
+void add_q8_0(Plan& plan, PlannedShard& shard);
+
 /// Adds the stack to the shard, and its members to the plan's tensors.
 void add_stack(Plan& plan, PlannedShard& shard, const ExpertStack& stack, safetensors::DType plain);
 

@@ -1,6 +1,7 @@
 #include "checkpoint/plan/plan.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <deque>
 #include <map>
@@ -10,6 +11,7 @@
 #include "checkpoint/families/narrow.h"
 #include "checkpoint/formats/declared.h"
 #include "checkpoint/formats/excludes.h"
+#include "checkpoint/gguf/blocks.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/reciprocals.h"
 #include "checkpoint/plan/cache_scales.h"
@@ -103,6 +105,7 @@ class Planner {
     const TensorInfo* info = nullptr;  ///< the tensor as if it were plain
     Selection selection;
     EncodedTensor matrices;  ///< only if it is quantized
+    bool is_lost = false;    ///< NVFP4 that the format cannot hold
   };
 
   void warn(const std::vector<std::string>& lines) {
@@ -197,17 +200,19 @@ class Planner {
                               t.data.describe(), t.matrices());
     const WeightSlice slice = c.matrices.slice(0);
     const std::int64_t cols = slice.cols;
-    // NVFP4 weights are exempt: every other form would round them.
-    const std::int64_t multiple = format_ == nullptr || t.is_nvfp4() ? kBlock : format_->columns;
+    // NVFP4 weights are exempt where every other form would round them and is an error.
+    const bool stays = t.is_nvfp4() && !(format_ != nullptr && format_->dequantizes_rest);
+    const std::int64_t multiple = format_ == nullptr || stays ? kBlock : format_->columns;
     std::string reason =
         cols % multiple == 0 ? "" : fmt::format("{} columns, not a multiple of {}", cols, multiple);
     // Four-bit weights are exempt: dequantizing them would lose their codes.
     if (reason.empty() && !c.selection.included && !t.is_four_bits() && !t.correction.requantize)
       reason = row_obstacle(slice.rows);
-    if (reason.empty() && keeps_ && !t.is_nvfp4()) reason = keeps_(slice.module);
+    if (reason.empty() && keeps_ && !stays) reason = keeps_(slice.module);
     if (reason.empty()) return;
     c.selection.quantize = false;
     c.selection.reason = std::move(reason);
+    c.is_lost = t.is_nvfp4();
   }
 
   std::vector<std::string> keep_whole_layers(const RecipeChoice& recipe) {
@@ -265,15 +270,22 @@ class Planner {
   }
 
   /// Records a weight that the format cannot hold: it loses precision.
-  void lose(const LogicalTensor& t) {
+  void lose(const Candidate& c) {
+    const LogicalTensor& t = *c.tensor;
     if (options_.allow.drop && format_->left_out != nullptr &&
         !format_->left_out(t.name, config_).empty())
       return;
     require<UnsupportedError>(
-        options_.allow.decode,
+        options_.allow.decode || format_->dequantizes_rest,
         "{}: {}, which {} cannot hold; hint: nvfp4 convert --allow decode makes such weights BF16",
         t.data.describe(), t.form_name(), format_->name);
-    lost_.add(t.module());
+    lost_[{t.form_name(), becomes_q8_0(t) ? "Q8_0" : "BF16", c.selection.reason}].add(t.module());
+  }
+
+  /// Reports whether a weight that the format cannot hold becomes Q8_0.
+  bool becomes_q8_0(const LogicalTensor& t) const {
+    return options_.rest_is_q8_0 && t.shape.size() == 2 && t.cols() % gguf::kQ8Block == 0 &&
+           t.added.empty() && keeps_ && keeps_(t.module()).empty();
   }
 
   PlannedTensor& new_tensor(const Candidate& c) {
@@ -320,9 +332,14 @@ class Planner {
       add_fp8(c, shard);
     } else {
       // A conversion of FP8 alone acts like `quantize`, which dequantizes excluded weights.
-      if (options_.task == Task::convert && !may_quantize()) lose(t);
-      new_tensor(c).action = kDequantized;
-      add_decoded(plan_, shard, options_.plain);
+      const bool is_lost = options_.task == Task::convert ? !may_quantize() : c.is_lost;
+      if (is_lost) lose(c);
+      const bool q8_0 = is_lost && becomes_q8_0(t);
+      new_tensor(c).action = q8_0 ? "q8_0" : kDequantized;
+      if (q8_0)
+        add_q8_0(plan_, shard);
+      else
+        add_decoded(plan_, shard, options_.plain);
     }
   }
 
@@ -376,11 +393,12 @@ class Planner {
     else
       declare();
     plan_.params_json = params_with_quantization(model_.params, quantization_);
-    if (lost_.count > 0)
-      plan_.warnings.push_back(
-          fmt::format("{} quantized weights become BF16, {} cannot hold them: "
-                      "{}",
-                      lost_.count, format_->name, lost_.text()));
+    for (const auto& [what, modules] : lost_) {
+      const auto& [form, type, reason] = what;
+      plan_.warnings.push_back(fmt::format(
+          "{} {} weights become {}, {} cannot hold them{}: {}", modules.count, form, type,
+          format_->name, reason.empty() ? "" : fmt::format(" ({})", reason), modules.text()));
+    }
     if (config_.text.empty() && !plan_.config_json.empty())
       plan_.warnings.push_back("the input has no config.json, the output gets a bare one");
   }
@@ -430,7 +448,9 @@ class Planner {
   Plan plan_;
   ListedModules modules_;
   std::optional<MatrixPlanner> matrices_;
-  Listed lost_;  ///< modules that become BF16 although the task is to convert
+  /// Modules that lose precision although the task is to convert, by forms in input and output, and
+  /// reason.
+  std::map<std::array<std::string, 3>, Listed> lost_;
 };
 
 }  // namespace

@@ -118,6 +118,7 @@ struct TransformOptions : QuantizeCheckpointOptions {
   ChosenMethod chosen = method_from_text("mse");  ///< the method of `method`
   std::shared_ptr<const Recipe> layers{};         ///< the parsed recipe; null if there is none
   safetensors::DType plain = safetensors::DType::bf16;  ///< dtype of dequantized weights
+  bool rest_is_q8_0 = false;  ///< weights that a GGUF file cannot hold become Q8_0, not BF16
   bool takes_scheme = false;  ///< the scheme is that of the input's NVFP4 weights
   bool weigh_errors = false;  ///< fill Outcome::weighted_error
   /// Text that distinguishes this run from others with the same options.

@@ -29,6 +29,9 @@ QuantizeReport convert_checkpoint(const ConvertOptions& options) {
   TransformOptions transform;
   static_cast<RunOptions&>(transform) = options;
   transform.allow = options.allow;
+  transform.rest_is_q8_0 = options.rest == "q8_0";
+  require<ValueError>(!transform.rest_is_q8_0 || to == "gguf",
+                      "rest = q8_0 is for GGUF, not for {}", to);
   if (to == "bf16" || to == "fp16") {
     transform.task = TransformOptions::Task::decode;
     transform.plain = to == "bf16" ? safetensors::DType::bf16 : safetensors::DType::f16;

@@ -296,7 +296,20 @@ class DequantizeWork final : public MatrixWork {
   PlainOutput output_;
 };
 
+/// Q8_0 of GGUF from any form, with the bits of ggml: the scale is amax / 127, and a code is
+/// round(x / scale), with halves away from zero. Source: ggml/src/ggml-quants.c,
+/// quantize_row_q8_0_ref().
+class Q8Work final : public MatrixWork {
+ public:
+  Q8Work() : MatrixWork(1) {}
+  std::string_view action() const override { return "q8_0"; }
+  EncodedChunk encode(const MatrixRows& rows, const RowsMethod& method,
+                      Buffers& buffers) const override;
+  void write(const MatrixOutput& to, const MatrixRows& rows, EncodedChunk& chunk,
+             std::vector<std::byte>& room) const override;
+};
+
 /// Work of any kind.
-using Work = std::variant<QuantizeWork, TranscodeWork, CopyWork, Fp8Work, DequantizeWork>;
+using Work = std::variant<QuantizeWork, TranscodeWork, CopyWork, Fp8Work, DequantizeWork, Q8Work>;
 
 }  // namespace nvfp4::checkpoint

@@ -100,6 +100,22 @@ void warn_of_rounded(QuantizeReport& report) {
         fmt::format("the block scales of {} more weights were rounded", rounded - kNamed));
 }
 
+/// Tells the error of weights that became Q8_0.
+void warn_of_q8_0(QuantizeReport& report) {
+  double squared_error = 0, squared_norm = 0;
+  bool any = false;
+  for (const TensorReport& t : report.tensors) {
+    if (t.action != "q8_0") continue;
+    any = true;
+    squared_error += t.squared_error;
+    squared_norm += t.squared_norm;
+  }
+  if (any)
+    report.warnings.push_back(
+        fmt::format("relative error of the weights that become Q8_0: {:.2g}",
+                    squared_norm == 0 ? 0 : std::sqrt(squared_error / squared_norm)));
+}
+
 }  // namespace
 
 WrittenReport report_of_plan(const Plan& plan, const TransformOptions& options, Output& output,
@@ -120,6 +136,7 @@ WrittenReport report_of_plan(const Plan& plan, const TransformOptions& options, 
   if (!written.warning.empty()) report.warnings.push_back(std::move(written.warning));
   add_outcomes(std::move(written.outcomes), report);
   warn_of_rounded(report);
+  warn_of_q8_0(report);
   return told;
 }
 

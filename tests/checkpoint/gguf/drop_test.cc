@@ -96,17 +96,16 @@ TEST_F(GgufDrop, LearnedFactorIsNoCacheScale) {
   expect_error<Error>([&] { convert_checkpoint(options); }, {name});
 }
 
-/// Tensors that are left out need no decoding.
-TEST_F(GgufDrop, OfWhatGgufCannotHoldNeedsNoDecoding) {
+/// Tensors that are left out do not become BF16.
+TEST_F(GgufDrop, DroppedWeightsAreNotDequantized) {
   write_quantized(dir);
   LoadedFolder model(dir / "a");
   const std::string name = "model.layers.2.mlp.up_proj";  // there are layers 0 and 1
   append(model.shard_of("model.norm.weight"), mxfp4_matrix(name, 64, 96, 120, 127));
   model.write(dir / "b");
   ConvertOptions options = to_gguf(dir);
-  expect_error<UnsupportedError>(
-      [&] { convert_checkpoint(options); },
-      {name + ".weight", "MXFP4, which gguf cannot hold", "--allow decode"});
+  expect_error<UnsupportedError>([&] { convert_checkpoint(options); },
+                                 {name + ".weight", "of multi-token prediction", "--allow drop"});
   options.allow.drop = true;
   for (const std::string& warning : convert_checkpoint(options).warnings)
     EXPECT_THAT(warning, Not(HasSubstr("become BF16")));
@@ -114,27 +113,49 @@ TEST_F(GgufDrop, OfWhatGgufCannotHoldNeedsNoDecoding) {
   EXPECT_EQ(LoadedModel(dir / "back").tensors.size(), LoadedModel(dir / "a").tensors.size());
 }
 
-/// Rows of MXFP4 that are no multiple of GGUF's blocks.
-TEST_F(GgufDrop, WeightWithoutGgufBlocksNeedsDecode) {
-  write_quantized(dir);
-  const std::string name = "model.layers.1.self_attn.o_proj";
+/// Rows that are no multiple of GGUF's blocks become BF16, also those of NVFP4. So do embeddings,
+/// to which llama.cpp applies no global scale.
+TEST_F(GgufDrop, WeightsThatGgufCannotHoldBecomeBf16) {
+  Json config = llama_config();
+  config["intermediate_size"] = 96;
+  write_llama(dir / "plain", config);
+  LoadedFolder narrow(dir / "plain");
+  const std::string layers[] = {"model.layers.0.mlp.", "model.layers.1.mlp."};
+  for (const std::string& layer : layers) {
+    for (const char* name : {"gate_proj.weight", "up_proj.weight"})
+      narrow.at(layer + name) = random_tensor(layer + name, {96, 64});
+    narrow.at(layer + "down_proj.weight") = random_tensor(layer + "down_proj.weight", {64, 96});
+  }
+  narrow.write(dir / "source");
+  QuantizeCheckpointOptions quantize = quantize_options(dir / "source", dir / "a");
+  quantize.include = {"model.embed_tokens"};
+  quantize_checkpoint(quantize);
   LoadedFolder model(dir / "a");
-  auto& shard = model.shard_of(name + ".weight");
+  auto& shard = model.shard_of(layers[0] + "down_proj.weight");
   for (const char* end : {".weight", ".weight_scale", ".weight_scale_2", ".input_scale"})
-    model.remove(name + end);
-  append(shard, mxfp4_matrix(name, 64, 96, 120, 127));
+    model.remove(layers[0] + "down_proj" + end);
+  append(shard, mxfp4_matrix(layers[0] + "down_proj", 64, 96, 120, 127));
   model.write(dir / "b");
-  ConvertOptions options = to_gguf(dir);
-  expect_error<UnsupportedError>(
-      [&] { convert_checkpoint(options); },
-      {name + ".weight", "MXFP4, which gguf cannot hold", "--allow decode"});
-  EXPECT_FALSE(fs::exists(options.output));
-  options.allow.decode = true;
-  convert_checkpoint(options);
-  convert(options.output, dir / "back", "bf16");
-  convert(dir / "b", dir / "plain", "bf16");
-  EXPECT_EQ(LoadedModel(dir / "back").at(name + ".weight").bytes,
-            LoadedModel(dir / "plain").at(name + ".weight").bytes);
+  const auto warnings = convert_checkpoint(to_gguf(dir)).warnings;
+  for (const std::string warning :
+       {"1 MXFP4 weights become BF16, gguf cannot hold them (96 columns, not a multiple of 64): "
+        "model.layers.0.mlp.down_proj",
+        "1 NVFP4 weights become BF16, gguf cannot hold them (96 columns, not a multiple of 64): "
+        "model.layers.1.mlp.down_proj",
+        "1 NVFP4 weights become BF16, gguf cannot hold them (llama.cpp applies no global scale to "
+        "it): model.embed_tokens"})
+    EXPECT_THAT(warnings, testing::Contains(warning));
+  convert(dir / "m.gguf", dir / "back", "modelopt");
+  convert(dir / "b", dir / "bf16", "bf16");
+  const LoadedModel before(dir / "b"), after(dir / "back"), plain(dir / "bf16");
+  int copied = 0, dequantized = 0;
+  for (const auto& [name, tensor] : after.tensors) {
+    const bool rest = name.find("down_proj") != name.npos || name.find("embed") != name.npos;
+    EXPECT_EQ(tensor.bytes, (rest ? plain : before).at(name).bytes) << name;
+    ++(rest ? dequantized : copied);
+  }
+  EXPECT_EQ(dequantized, 3);
+  EXPECT_GT(copied, 40);
 }
 
 }  // namespace nvfp4::gguf::drop_test

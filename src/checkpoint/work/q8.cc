@@ -1,0 +1,59 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "checkpoint/gguf/blocks.h"
+#include "checkpoint/io/grow.h"
+#include "checkpoint/work/work.h"
+#include "core/printable.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+
+EncodedChunk Q8Work::encode(const MatrixRows& of, const RowsMethod& /*method*/,
+                            Buffers& buffers) const {
+  const std::int64_t count = of.rows * of.slice.cols;
+  const auto input = grow(buffers.input, count * std::int64_t{sizeof(float)});
+  read_floats(of, buffers.strip, input);
+  const auto* x = reinterpret_cast<const float*>(input.data());
+  const auto codes = grow(buffers.codes, count / gguf::kQ8Block * gguf::kQ8BlockBytes);
+  EncodedChunk chunk{codes, {}, {}};
+  QuantizationError& error = chunk.outcome.error;
+  std::byte* place = codes.data();
+  for (std::int64_t b = 0; b < count;
+       b += gguf::kQ8Block, x += gguf::kQ8Block, place += gguf::kQ8BlockBytes) {
+    float amax = 0;
+    for (std::int64_t i = 0; i < gguf::kQ8Block; ++i) {
+      if (!std::isfinite(x[i])) {
+        const std::int64_t at = b + i, row = of.row + at / of.slice.cols;
+        throw_non_finite(
+            of.source,
+            of.slice.offset + row * of.slice.row_stride + at % of.slice.cols * of.slice.col_stride,
+            1);
+      }
+      amax = std::max(amax, std::fabs(x[i]));
+    }
+    const float scale = amax / 127, inverse = scale == 0 ? 0 : 1 / scale;
+    const FP16 stored = FP16::from_float(scale);
+    require<ValueError>(std::isfinite(stored.to_float()),
+                        "{}: has a weight of {}, Q8_0 holds at most 8.3e6",
+                        of.source.data.describe(), amax);
+    std::memcpy(place, &stored.bits, sizeof stored.bits);
+    for (std::int64_t i = 0; i < gguf::kQ8Block; ++i) {
+      const float code = std::round(x[i] * inverse);
+      place[2 + i] = static_cast<std::byte>(static_cast<std::int8_t>(code));
+      const double lost = double{x[i]} - double{code} * double{stored.to_float()};
+      error.squared_error += lost * lost;
+      error.squared_norm += double{x[i]} * double{x[i]};
+    }
+  }
+  return chunk;
+}
+
+void Q8Work::write(const MatrixOutput& to, const MatrixRows& rows, EncodedChunk& chunk,
+                   std::vector<std::byte>& /*room*/) const {
+  const std::int64_t begin = rows.row * rows.slice.cols / gguf::kQ8Block * gguf::kQ8BlockBytes;
+  to.writer.write(to.places.codes, static_cast<std::uint64_t>(begin), chunk.codes);
+}
+
+}  // namespace nvfp4::checkpoint
