@@ -150,8 +150,9 @@ TEST_F(Cli, ConvertDequantizesOnlyIfAllowed) {
 
 TEST_F(Cli, ConvertsToOneGgufFileAndBack) {
   make_sample();
-  ASSERT_EQ(run({"quantize", "m", "a", "-q"}).status, 0);
-  const Result r = run({"convert", "a", "m.gguf", "--to", "gguf"});
+  fs::create_directory(dir_ / "q");  // the file has the folder's name
+  ASSERT_EQ(run({"quantize", "m", "q/m", "-q"}).status, 0);
+  const Result r = run({"convert", "q/m", "m.gguf", "--to", "gguf"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(has(r.err, "no tokenizer")) << r.err;
   EXPECT_TRUE(fs::is_regular_file(dir_ / "m.gguf"));
@@ -161,12 +162,12 @@ TEST_F(Cli, ConvertsToOneGgufFileAndBack) {
   const Result shown = run({"inspect", "m.gguf"});
   EXPECT_TRUE(has(shown.out, "blk.*.attn_q") && has(shown.out, "gguf")) << shown.out;
   EXPECT_EQ(run({"convert", "m.gguf", "b", "--to", "modelopt", "-q"}).status, 0);
-  const Result compared = run({"compare", "a", "b", "--json"});
+  const Result compared = run({"compare", "q/m", "b", "--json"});
   EXPECT_EQ(nlohmann::json::parse(compared.out).at("different"), 0);
   EXPECT_EQ(run({"quantize", "m", "n.gguf", "--format", "gguf", "-q"}).status, 0);
   EXPECT_EQ(read_text(dir_ / "m.gguf"), read_text(dir_ / "n.gguf"));
-  expect_one_line_error(run({"convert", "a", "m.gguf", "--to", "gguf"}), 1, {"--overwrite"});
-  expect_one_line_error(run({"convert", "a", "out", "--to", "gguf"}), 1, {"must end in .gguf"});
+  expect_one_line_error(run({"convert", "q/m", "m.gguf", "--to", "gguf"}), 1, {"--overwrite"});
+  expect_one_line_error(run({"convert", "q/m", "out", "--to", "gguf"}), 1, {"must end in .gguf"});
   expect_one_line_error(run({"repair", "m.gguf", "out"}), 1, {"not repaired"});
 }
 

@@ -1,6 +1,7 @@
 """Reads the written GGUF files with llama.cpp's own package."""
 
 import json
+import shutil
 import struct
 
 import numpy as np
@@ -213,6 +214,53 @@ def test_types(models):
     assert reader.get_field("general.file_type").contents() == gguf.LlamaFileType.MOSTLY_NVFP4
     assert reader.get_field("general.architecture").contents() == "llama"
     assert reader.get_field("llama.block_count").contents() == 2
+
+
+CARD = """---
+license: other
+license_name: llama3.1
+license_link: LICENSE
+base_model:
+- meta-llama/Llama-3.1-8B
+- https://huggingface.co/org/name-7B-v2
+language: [en, de]
+pipeline_tag: text-generation
+tags: [one, two]
+---
+"""
+
+
+@pytest.mark.parametrize("model, name", [
+    ("llama", "Llama-3.1-8B-Instruct-NVFP4"), ("llama", "Tiny-{size}-chat-v1.2"), ("llama", "my model"),
+    ("llama", "Mixtral-8x7B-v0.1"), ("llama", "bloom-7b1"), ("llama", "Phi-3-mini-128k-instruct"),
+    ("llama", "granite-4.0-h-tiny"), ("llama", "v2"), ("deepseek", "model")])
+def test_general_keys_are_those_of_the_package(models, tmp_path, model, name):
+    """Name, size, license, base models, tags and sampling, by gguf's own Metadata."""
+    count = sum(int(np.prod(t.shape)) for t in gguf.GGUFReader(models / f"{model}.gguf").tensors)
+    folder = tmp_path / name.format(size=f"{round(count / 1e6)}M")
+    shutil.copytree(models / f"{model}-nvfp4", folder)
+    (folder / "README.md").write_text(CARD)
+    (folder / "generation_config.json").write_text('{"top_k": 20, "top_p": 0.95, "temperature": 1}')
+    nvfp4.convert(folder, tmp_path / "m.gguf", allow=["drop"])
+    reader = gguf.GGUFReader(tmp_path / "m.gguf")
+    total, shared, one, experts, stacks = 0, 0, 0, 0, 0
+    for t in reader.tensors:
+        size = int(np.prod(t.shape))
+        total += size
+        if "_exps." in t.name and len(t.shape) == 3:
+            one, experts, stacks = one + size // int(t.shape[2]), experts + int(t.shape[2]), stacks + 1
+        else:
+            shared += size
+    theirs = gguf.Metadata.load(None, folder, None, total)
+    theirs.size_label = theirs.size_label or gguf.size_label(total, shared, one, experts // max(stacks, 1))
+    writer = gguf.GGUFWriter(tmp_path / "unused", "llama")
+    theirs.set_gguf_meta_model(writer)
+    expected = {key: value.value for key, value in writer.kv_data[0].items()}
+    del expected["general.architecture"]
+    assert expected.keys() >= {"general.name", "general.size_label", "general.license",
+                               "general.base_model.1.repo_url", "general.sampling.temp"}
+    for key, value in expected.items():
+        assert reader.get_field(key).contents() == pytest.approx(value), key
 
 
 def test_llama3_rope_factors(models):

@@ -11,6 +11,7 @@
 #include "checkpoint/gguf/config.h"
 #include "checkpoint/gguf/file.h"
 #include "checkpoint/gguf/keys.h"
+#include "checkpoint/gguf/metadata.h"
 #include "checkpoint/gguf/tokenizer.h"
 #include "checkpoint/io/grow.h"
 #include "checkpoint/io/json_text.h"
@@ -144,6 +145,8 @@ class GgufContainer final : public checkpoint::Container {
     } else {
       entries_ = gguf::entries_of(config, *architecture, printable(file, 4096));
       rope_factors_ = gguf::rope_factors(config);
+      const std::vector<NewEntry> general = general_entries(model.root, config, tensors_);
+      entries_.insert(entries_.end(), general.begin(), general.end());
     }
     if (!rope_factors_.empty())
       tensors_.push_back({"rope_freqs.weight",

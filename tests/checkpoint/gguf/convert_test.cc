@@ -228,12 +228,13 @@ TEST_F(GgufRefusal, ArchitecturesThatAreNotKnown) {
 
 TEST_F(GgufRefusal, OneFileOfComfyUiWithoutItsFolder) {
   quantize(dir);
-  convert(dir / "a", dir / "c", "comfyui");
-  const fs::path file = dir / "c" / "model.safetensors";
+  fs::create_directory(dir / "c");
+  convert(dir / "a", dir / "c" / "a", "comfyui");  // the file has the folder's name
+  const fs::path file = dir / "c" / "a" / "model.safetensors";
   convert(file, dir / "m.gguf", "gguf");  // with the config.json beside it
   convert(dir / "a", dir / "n.gguf", "gguf");
   EXPECT_EQ(read_text(dir / "m.gguf"), read_text(dir / "n.gguf"));
-  fs::remove(dir / "c" / "config.json");
+  fs::remove(dir / "c" / "a" / "config.json");
   expect_error<UnsupportedError>([&] { convert(file, dir / "o.gguf", "gguf"); },
                                  {"config.json: there is no such file"});
   EXPECT_FALSE(fs::exists(dir / "o.gguf"));

@@ -1,4 +1,4 @@
-#include "checkpoint/output/front_matter.h"
+#include "checkpoint/hub/front_matter.h"
 
 #include <algorithm>
 
