@@ -52,6 +52,10 @@ def interleaved(rows, heads):
             .swapaxes(1, 2).reshape(rows.shape))
 
 
+GRANITE = {"attention_multiplier": 0.015625, "embedding_multiplier": 12.0,
+           "residual_multiplier": 0.22, "logits_scaling": 8.0}
+
+
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
@@ -62,7 +66,12 @@ def models(tmp_path_factory):
                               ignore=["*.self_attn.*"])
     with pytest.raises(nvfp4.UnsupportedError, match="multi-token prediction.*--allow drop"):
         nvfp4.convert(folder / "deepseek-nvfp4", folder / "deepseek.gguf", to="gguf")
-    for name in ("llama", "deepseek"):
+    shutil.copytree(folder / "llama-nvfp4", folder / "granite-nvfp4")
+    config = json.loads((folder / "llama-nvfp4" / "config.json").read_text())
+    config.update(GRANITE, model_type="granite", architectures=["GraniteForCausalLM"])
+    del config["rope_scaling"]
+    (folder / "granite-nvfp4" / "config.json").write_text(json.dumps(config))
+    for name in ("llama", "granite", "deepseek"):
         nvfp4.convert(folder / f"{name}-nvfp4", folder / f"{name}.gguf", to="gguf",
                       allow=["drop"] if name == "deepseek" else ())
         nvfp4.convert(folder / f"{name}-nvfp4", folder / f"{name}-bf16", to="bf16")
@@ -171,9 +180,9 @@ def dequantized(reader):
     return out
 
 
-@pytest.mark.parametrize("model", ["llama", "deepseek"])
+@pytest.mark.parametrize("model", ["llama", "granite", "deepseek"])
 def test_every_weight_is_that_of_the_checkpoint(models, model):
-    arch = {"llama": gguf.MODEL_ARCH.LLAMA, "deepseek": gguf.MODEL_ARCH.DEEPSEEK2}[model]
+    arch = {"llama": gguf.MODEL_ARCH.LLAMA, "granite": gguf.MODEL_ARCH.GRANITE, "deepseek": gguf.MODEL_ARCH.DEEPSEEK2}[model]
     names = gguf.get_tensor_name_map(arch, 2)
     config = json.loads((models / f"{model}-nvfp4" / "config.json").read_text())
     theirs = dequantized(gguf.GGUFReader(models / f"{model}.gguf"))
@@ -189,9 +198,9 @@ def test_every_weight_is_that_of_the_checkpoint(models, model):
             continue
         key = name.replace("e_score_correction_bias", "e_score_correction.bias")
         mapped = names.get_name(key, (".weight", ".bias"))
-        if model == "llama" and name.endswith("q_proj.weight"):
+        if model != "deepseek" and name.endswith("q_proj.weight"):
             value = interleaved(value, config["num_attention_heads"])
-        if model == "llama" and name.endswith("k_proj.weight"):
+        if model != "deepseek" and name.endswith("k_proj.weight"):
             value = interleaved(value, config["num_key_value_heads"])
         assert_same(theirs[mapped], value, name)
         seen.add(mapped)
@@ -202,6 +211,23 @@ def test_every_weight_is_that_of_the_checkpoint(models, model):
         seen.add(mapped)
     assert bool(experts) == (model == "deepseek")
     assert set(theirs) - seen <= {"rope_freqs.weight"}
+
+
+def test_factors_of_granite(models, tmp_path):
+    """The keys that conversion/granite.py writes, there and back."""
+    path = models / "granite.gguf"
+    reader = gguf.GGUFReader(path)
+    keys = gguf.Keys
+    for member, key in (("attention_multiplier", keys.Attention.SCALE),
+                        ("embedding_multiplier", keys.LLM.EMBEDDING_SCALE),
+                        ("residual_multiplier", keys.LLM.RESIDUAL_SCALE),
+                        ("logits_scaling", keys.LLM.LOGIT_SCALE)):
+        assert reader.get_field(key.format(arch="granite")).contents() == np.float32(GRANITE[member])
+    bare = tmp_path / "bare.gguf"  # as another program writes it, so that the keys are read
+    bare.write_bytes(path.read_bytes().replace(b"nvfp4.config", b"other.config"))
+    nvfp4.convert(bare, tmp_path / "back", to="modelopt")
+    config = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert config["model_type"] == "granite" and {k: config[k] for k in GRANITE} == GRANITE
 
 
 def test_types(models):

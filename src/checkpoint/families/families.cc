@@ -25,6 +25,7 @@ constexpr Family kFamilies[] = {
     // Language models that llama.cpp supports.
     {.model_types = "llama", .gguf = &gguf::kLlamaNames},
     {.model_types = "mistral", .gguf = &gguf::kMistralNames},
+    {.model_types = "granite", .gguf = &gguf::kGraniteNames},
     {.model_types = "mixtral", .stacks = Stacks::rows, .gguf = &gguf::kMixtralNames},
     {.model_types = "qwen2", .gguf = &gguf::kQwen2Names},
     {.model_types = "qwen2_moe", .stacks = Stacks::rows, .gguf = &gguf::kQwen2MoeNames},

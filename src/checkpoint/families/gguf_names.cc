@@ -95,10 +95,18 @@ constexpr NameGroup kDeepSeek[] = {{kEnds},
                                    {kRouterBias, optional},
                                    {kSharedExperts, shared}};
 
+constexpr FactorKey kGraniteFactors[] = {{"attention_multiplier", "attention.scale"},
+                                         {"embedding_multiplier", "embedding_scale"},
+                                         {"residual_multiplier", "residual_scale"},
+                                         {"logits_scaling", "logit_scale"}};
+
 }  // namespace
 
 const Architecture kLlamaNames = {"llama", "LlamaForCausalLM", "llama", kLlama, true, false};
 const Architecture kMistralNames = {"mistral", "MistralForCausalLM", "llama", kLlama, true, false};
+const Architecture kGraniteNames = {
+    "granite", "GraniteForCausalLM", "granite", kLlama, true, false, false, false,
+    {},        kGraniteFactors};
 const Architecture kMixtralNames = {"mixtral", "MixtralForCausalLM", "llama", kMixtral, true, true};
 const Architecture kQwen2Names = {"qwen2", "Qwen2ForCausalLM", "qwen2", kLlama, false, false};
 const Architecture kQwen2MoeNames = {

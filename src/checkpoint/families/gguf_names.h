@@ -58,6 +58,11 @@ struct NameGroup {
   Presence presence = Presence::all;
 };
 
+/// A factor of the model's graph, by its names in config.json and in the file.
+struct FactorKey {
+  std::string_view model, file;
+};
+
 /// A kind of model in llama.cpp.
 struct Architecture {
   std::string_view model_type;  ///< model_type of config.json; one type and no pattern
@@ -74,12 +79,13 @@ struct Architecture {
   /// The graph's fixed choice to normalize the weights of the chosen experts to the sum 1, or not
   /// to. Null: the choice is not fixed.
   std::optional<bool> normalizes = {};
+  std::span<const FactorKey> factors = {};  ///< 1 where config.json has none
 };
 
 // Architectures may share a GGUF name and both have experts, or both have none. A file of unknown
 // origin then gets the one with its kind of scores. If there is none, it gets the first in the
 // table of families.
 extern const Architecture kLlamaNames, kMistralNames, kMixtralNames, kQwen2Names, kQwen2MoeNames,
-    kQwen3Names, kQwen3MoeNames, kDeepSeekV3Names, kDeepSeekV2Names;
+    kQwen3Names, kQwen3MoeNames, kGraniteNames, kDeepSeekV3Names, kDeepSeekV2Names;
 
 }  // namespace nvfp4::gguf

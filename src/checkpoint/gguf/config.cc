@@ -244,6 +244,9 @@ std::vector<NewEntry> entries_of(const Json& config, const Architecture& archite
   out.needed("feed_forward_length", {"intermediate_size"}, 1);
   out.optional("vocab_size", {"vocab_size"});
   out.add("attention.layer_norm_rms_epsilon", new_f32(positive_of(config, "rms_norm_eps", 1e-6)));
+  for (const FactorKey& factor : architecture.factors)
+    out.add(std::string(factor.file),
+            new_f32(positive_of(config, std::string(factor.model).c_str(), 1)));
   add_heads(out, config, architecture);
   add_rope(out, config, config_file);
   add_experts(out, config, architecture, config_file);

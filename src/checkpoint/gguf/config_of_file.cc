@@ -30,6 +30,8 @@ const std::vector<BiasRule>& bias_rules() {
   static const std::vector<BiasRule> rules = {
       {"llama", "attention_bias", attention},
       {"llama", "mlp_bias", {"ffn_gate", "ffn_up", "ffn_down"}},
+      {"granite", "attention_bias", attention},
+      {"granite", "mlp_bias", {"ffn_gate", "ffn_up", "ffn_down"}},
       {"qwen2", "", qkv},
       {"qwen2_moe", "qkv_bias", qkv},
       {"qwen3", "attention_bias", attention},
@@ -63,6 +65,9 @@ class ConfigMaker {
       add_experts();
     else
       for (const char* key : {"expert_count", "expert_used_count"}) require_one_of(key, {0});
+    for (const FactorKey& factor : architecture_.factors)
+      if (copy(std::string(factor.model).c_str(), factor.file).is_null())
+        fail("has no key '{}{}'", prefix_, factor.file);
     add_rope();
     add_biases();
     config_["tie_word_embeddings"] = file_.find("output.weight") == nullptr;
