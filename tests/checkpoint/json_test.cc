@@ -49,4 +49,11 @@ TEST(Json, ManyMembersTakeLinearTime) {
   for (int i = 1; i <= kMembers; ++i) ASSERT_TRUE(json.contains("k" + std::to_string(i)));
 }
 
+TEST(Json, ValuesAreMovedAsObjectsGrow) {
+  Json json = {{"list", Json::array({1, 2})}};
+  const auto* const list = json["list"].get_ptr<const Json::array_t*>();
+  json.update(many(100));
+  EXPECT_EQ(json["list"].get_ptr<const Json::array_t*>(), list);
+}
+
 }  // namespace nvfp4::json_test

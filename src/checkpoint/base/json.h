@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <map>
@@ -40,6 +41,7 @@ class OrderedMembers : public nlohmann::ordered_map<Key, T, Less, Allocator> {
   template <class Name>
   std::pair<iterator, bool> emplace(Name&& key, T value) {
     if (const iterator there = find(key); there != this->end()) return {there, false};
+    if (this->size() == this->capacity()) grow();
     this->emplace_back(std::forward<Name>(key), std::move(value));
     index();
     return {this->end() - 1, true};
@@ -93,6 +95,14 @@ class OrderedMembers : public nlohmann::ordered_map<Key, T, Less, Allocator> {
       at = found == positions_.end() ? this->size() : found->second;
     }
     return static_cast<std::ptrdiff_t>(at);
+  }
+
+  /// Moves the values to twice the room. A vector would copy them, as their keys are constant.
+  void grow() {
+    Base members;
+    members.reserve(std::max<std::size_t>(4, 2 * this->size()));
+    for (value_type& member : *this) members.emplace_back(member.first, std::move(member.second));
+    this->swap(members);
   }
 
   void index() {
