@@ -38,6 +38,18 @@ TEST_F(ModelCard, HasCommandCostAndUsage) {
   EXPECT_FALSE(has(card, dir.path().string())) << "a path of this machine";
 }
 
+TEST_F(ModelCard, PartOfAPipelineImportsDiffusers) {
+  fs::create_directories(dir / "transformer");
+  write_text(dir / "transformer" / "config.json", R"({"_class_name": "SD3Transformer2DModel"})");
+  write_shard(dir / "transformer" / "diffusion_pytorch_model.safetensors",
+              {random_tensor("blocks.0.attn.to_q.weight", {64, 64})});
+  quantize_checkpoint(quantize_options(dir / "transformer", dir / "out"));
+  const std::string card = read_text(dir / "out" / kCard);
+  EXPECT_EQ(front_matter(card)["library_name"], Words{"diffusers"});
+  for (const char* part : {"# SD3Transformer2DModel in NVFP4", "import nvfp4.diffusers, diffusers"})
+    EXPECT_TRUE(has(card, part)) << part << "\n" << card;
+}
+
 TEST_F(ModelCard, NamesModelAndCommitOfTheHubCache) {
   const fs::path snapshot =
       dir.path() / "models--some-org--Tiny-1.0" / "snapshots" / std::string(40, '7');

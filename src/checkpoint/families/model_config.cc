@@ -67,6 +67,8 @@ ModelConfig parse_model_config(std::string text, const std::string& file, const 
   if (const auto names = json.find("architectures");
       names != json.end() && names->is_array() && !names->empty() && (*names)[0].is_string())
     config.architecture = (*names)[0].get<std::string>();
+  if (const auto name = json.find("_class_name"); name != json.end() && name->is_string())
+    config.diffusers_class = name->get<std::string>();
   const Json& language = language_model_config(json);
   for (const Json* level : {&json, &language}) {
     const auto type = level->find("model_type");

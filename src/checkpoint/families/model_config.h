@@ -15,6 +15,7 @@ struct ModelConfig {
   std::string file;
   std::vector<std::string> model_types;   ///< outermost first, then the language model's
   std::string architecture;               ///< the first of "architectures"
+  std::string diffusers_class;            ///< "_class_name" of a model of diffusers
   bool quantizes_language_model = false;  ///< has a quantization_config in the part for text
   std::int64_t hidden_size = 0;           ///< for the language model; 0 if unknown
   /// Number of the first layer for multi-token prediction. These layers follow the model's own.

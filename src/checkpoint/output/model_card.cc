@@ -33,6 +33,11 @@ constexpr std::string_view kTransformers =
     "model = transformers.AutoModelForCausalLM.from_pretrained(\"path/to/this/folder\", "
     "dtype=torch.bfloat16)\n```\n";
 
+constexpr std::string_view kDiffusers =
+    "\n### diffusers\n\n```python\nimport nvfp4.diffusers, diffusers, torch\n\n"
+    "model = diffusers.AutoModel.from_pretrained(\"path/to/this/folder\", "
+    "torch_dtype=torch.bfloat16)\n```\n";
+
 constexpr Instructions kInstructions[] = {
     {"", "comfyui", "ComfyUI",
      " For ComfyUI, put it into `models/diffusion_models` or `models/text_encoders`."},
@@ -107,13 +112,16 @@ class Card {
   /// Returns the architecture, as the name of a model that is not from the hub. Names of local
   /// folders must not appear in the card.
   std::string architecture() const {
+    if (is_diffusers()) return model_.config.diffusers_class;
     if (!model_.config.architecture.empty()) return model_.config.architecture;
     return model_.config.model_types.empty() ? "A model" : model_.config.model_types.front();
   }
 
-  bool is_transformers() const {
+  bool has_config() const {
     return !plan_.config_json.empty() && plan_.format->single_file.empty();
   }
+
+  bool is_diffusers() const { return !model_.config.diffusers_class.empty(); }
 
   /// Returns the front matter, which the hub reads. "base_model" must be the name of a model there.
   std::string front() const {
@@ -122,8 +130,8 @@ class Card {
     out += origin_ ? fmt::format("base_model: {}\n", yaml(origin_->id))
                    : "# base_model: ORGANIZATION/NAME\n";
     out += "base_model_relation: quantized\n";
-    if (!members.contains("library_name") && is_transformers())
-      members["library_name"] = {"transformers"};
+    if (!members.contains("library_name") && has_config())
+      members["library_name"] = {is_diffusers() ? "diffusers" : "transformers"};
     for (const char* key :
          {"library_name", "pipeline_tag", "license", "license_name", "license_link", "language"}) {
       const auto& words = members[key];
@@ -265,6 +273,7 @@ class Card {
       return out + fmt::format("\nThe weights are one file, `{}`.{}\n", format.single_file,
                                program == std::end(kInstructions) ? "" : program->how);
     }
+    if (is_diffusers()) return out.append(kDiffusers);
     for (const std::string_view loader : format.loaders) {
       const auto* found = std::ranges::find_if(kInstructions, [&](const Instructions& e) {
         return e.loader == loader && (e.format.empty() || e.format == format.name);
