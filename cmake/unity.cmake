@@ -14,7 +14,7 @@ set(NVFP4_UNITS
   output cold "src/checkpoint/(load|output|repair)/"
   plan cold "src/checkpoint/(choose|plan|recipe|run|write)/"
   source cold
-  "src/checkpoint/((gguf|hub|source)/|formats/(declared|excludes|find_tensors|lost_scales|registry|renamed|unread_forms))"
+  "src/checkpoint/((gguf|hub|source)/|formats/(declared|excludes|find_tensors|lost_scales|registry|unread_forms))"
   io cold "src/checkpoint/(base|engines|families|io|match|safetensors)/"
   operations hot "src/(ops|quantizers)/"
   layers hot "src/(core/|layers/(input|linear_layer|moe_layer|weights))"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Lists where transformers gives linear layers other names than the checkpoint has, for
-src/checkpoint/verify/transformers_names.h. Each line of kRenamedModules is a set of model types and
+src/checkpoint/families/transformers_names_table.h. Each line of kRenamedModules is a set of model types and
 their rules, "old>new": the longest old beginning of a name that fits, "#" for any number, is
 replaced.
 

@@ -30,8 +30,6 @@ std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std:
   return nvfp4_tensors(kPlaidNames, scheme, module, rows, cols);
 }
 
-std::string whole(const std::string& module) { return module; }
-
 const CheckpointFormat kPlaid = {
     .name = "plaid",
     .reads = kReads,
@@ -43,7 +41,7 @@ const CheckpointFormat kPlaid = {
     .stored_global = [](const GlobalScale& scale) { return scale.divisor; },
     .quantization_config =
         [](const ConfigFacts& facts) {
-          return Json{{"quant_method", "plaid"}, {"ignore", linear_excludes(facts, whole)}};
+          return Json{{"quant_method", "plaid"}, {"ignore", exclude_globs(facts).entries}};
         }};
 
 class AFormatMore : public testing::Test {

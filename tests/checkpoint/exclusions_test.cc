@@ -1,6 +1,5 @@
 #include "checkpoint/verify/exclusions.h"
 
-#include "checkpoint/formats/excludes.h"
 #include "testing.h"
 
 namespace nvfp4::checkpoint::exclusions_test {
@@ -181,37 +180,6 @@ TEST(Exclusions, HostileExpressionsSpendTheBudgetOfTheRun) {
       },
       {"config.json: pattern: .*a.{30}b",
        "what is left of 1000000 steps for all patterns of a run"});
-}
-
-/// The rule, one entry and one name at a time.
-TEST(Exclusions, ConflictsAreThoseOfTheRule) {
-  std::mt19937 random(9);
-  const auto word = [&](const char* letters, std::size_t count) {
-    std::string text;
-    for (std::size_t n = 1 + random() % 6; n > 0; --n) text += letters[random() % count];
-    return text;
-  };
-  MatchBudget budget;
-  std::size_t conflicts = 0;
-  for (int round = 0; round < 2000; ++round) {
-    std::vector<std::string> entries, expected;
-    std::set<std::string> names;
-    for (std::size_t n = random() % 6; n > 0; --n) names.insert(word("ab.", 3));
-    for (std::size_t n = random() % 6; n > 0; --n)
-      entries.push_back(random() % 3 == 0 ? "*." + word("ab", 2)
-                                          : word("ab.*?", random() % 2 ? 3 : 5));
-    for (const std::string& entry : entries)
-      for (const std::string& name : names)
-        if (name.find(entry) != name.npos || Glob(entry).matches(name, budget)) {
-          expected.push_back(entry + " is excluded; loaders that match substrings also exclude " +
-                             name);
-          break;
-        }
-    EXPECT_EQ(exclude_conflicts(entries, std::vector<std::string>(names.begin(), names.end())),
-              expected);
-    conflicts += expected.size();
-  }
-  EXPECT_GT(conflicts, 500u);
 }
 
 TEST(Exclusions, AnExpressionThatIsNoneIsNamed) {

@@ -331,8 +331,7 @@ TEST_F(QuantizeCheckpoint, StackedExpertsOfAnOddDepthAreKept) {
   EXPECT_THAT(report.tensors[0].reason, HasSubstr("40 columns"));
   EXPECT_EQ(LoadedModel(dir / "out").at("l.mlp.experts.down_proj").bytes, down.bytes);
   const Json config = Json::parse(read_text(dir / "out" / "config.json"));
-  EXPECT_EQ(config["quantization_config"]["ignore"],
-            Json::parse(R"(["lm_head", "l.mlp.experts*"])"));
+  EXPECT_EQ(config["quantization_config"]["ignore"], Json::parse(R"(["lm_head", "*mlp*"])"));
 }
 
 TEST_F(QuantizeCheckpoint, OneFileByItself) {

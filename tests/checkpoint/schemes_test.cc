@@ -1,4 +1,3 @@
-#include "checkpoint/formats/excludes.h"
 #include "checkpoint/formats/format.h"
 #include "testing.h"
 
@@ -52,71 +51,6 @@ TEST(CompressedTensors, ConfigIsTheOneOfTheFormat) {
                       {Scheme::nvfp4a16, {}, {}})["config_groups"]["group_0"]["input_activations"]
                   .is_null());
   EXPECT_EQ(kCompressedTensors.hf_quant_config, nullptr);
-}
-
-TEST(Excludes, ModulesByNameExpertsByLayer) {
-  const std::vector<KeptModule> kept = {{"m.0.mlp.gate", true},
-                                        {"m.0.mlp.experts.0.w1", true},
-                                        {"m.0.mlp.experts.1.w1", true},
-                                        {"m.0.norm", false},
-                                        {"m.1.norm", false},
-                                        {"embed", false}};
-  const std::vector<std::string> quantized = {"m.0.q_proj", "m.1.mlp.experts.0.w1"};
-  const ConfigFacts facts = {Scheme::nvfp4, kept, quantized};
-  EXPECT_EQ(kModelOpt.quantization_config(facts)["ignore"],
-            Json::parse(R"(["lm_head", "m.0.mlp.gate", "m.0.mlp.experts*", "*.norm", "embed"])"));
-  EXPECT_EQ(kCompressedTensors.quantization_config(facts)["ignore"],
-            Json::parse(R"(["lm_head", "m.0.mlp.gate", "re:^m\\.0\\.mlp\\.experts\\..*"])"));
-}
-
-TEST(Excludes, StacksAreAlsoNamedAsByLoaders) {
-  const std::vector<KeptModule> kept = {{"m.0.block_sparse_moe.input_linear", true},
-                                        {"m.0.block_sparse_moe.output_linear", true},
-                                        {"m.1.moe.up_proj", true},
-                                        {"m.2.ffn.experts.mlp.w1", true},
-                                        {"m.3.mlp.up_proj", true}};
-  EXPECT_EQ(kModelOpt.quantization_config({Scheme::nvfp4, kept, {}})["ignore"],
-            Json::parse(R"(["lm_head", "m.0.block_sparse_moe.input_linear",
-                            "m.0.block_sparse_moe.experts", "m.0.block_sparse_moe.output_linear",
-                            "m.1.moe.up_proj", "m.1.moe.experts", "m.2.ffn.experts*",
-                            "m.3.mlp.up_proj"])"));
-  const std::vector<std::string> quantized = {"m.1.moe.experts.0.up_proj"};
-  const std::vector<KeptModule> dense = {{"m.1.moe.up_proj", true}};
-  EXPECT_EQ(kModelOpt.quantization_config({Scheme::nvfp4, dense, quantized})["ignore"],
-            Json::parse(R"(["lm_head", "m.1.moe.up_proj"])"));
-}
-
-TEST(Excludes, SomeExpertsAreNamedOneByOne) {
-  const std::vector<KeptModule> kept = {{"m.experts.0.w1", true}};
-  const std::vector<std::string> quantized = {"m.experts.1.w1", "lm_head"};
-  EXPECT_EQ(kModelOpt.quantization_config({Scheme::nvfp4, kept, quantized})["ignore"],
-            Json::parse(R"(["m.experts.0.w1"])"));
-}
-
-TEST(Excludes, QuantizedHeadIsNotExcluded) {
-  const std::vector<std::string> quantized = {"language_model.lm_head"};
-  const ConfigFacts facts = {Scheme::nvfp4, {}, quantized};
-  EXPECT_EQ(kModelOpt.quantization_config(facts)["ignore"], Json::array());
-  EXPECT_EQ(kCompressedTensors.quantization_config(facts)["ignore"], Json::array());
-}
-
-TEST(Excludes, PredictionHeadIsAlsoNamedByLoadersPrefix) {
-  const std::vector<KeptModule> kept = {{"model.layers.61.shared_head.head", true}};
-  const std::vector<std::string> quantized = {"model.layers.61.mlp.down_proj"};
-  EXPECT_EQ(
-      kModelOpt.quantization_config({Scheme::nvfp4, kept, quantized})["ignore"],
-      Json::parse(R"(["lm_head", "model.layers.61.shared_head.head", "model.layers.61.head"])"));
-  const std::vector<std::string> clash = {"model.layers.61.head_mixer"};
-  EXPECT_EQ(kModelOpt.quantization_config({Scheme::nvfp4, kept, clash})["ignore"],
-            Json::parse(R"(["lm_head", "model.layers.61.shared_head.head"])"));
-}
-
-TEST(Excludes, NameWhatASubstringSearchWouldExcludeToo) {
-  const std::vector<std::string> quantized = {"m.mlp.gate_proj"};
-  EXPECT_EQ(exclude_conflicts({"m.mlp.gate"}, quantized).size(), 1u);
-  EXPECT_TRUE(exclude_conflicts({"m.mlp.router"}, quantized).empty());
-  const std::vector<KeptModule> kept = {{"gate", false}};
-  EXPECT_TRUE(other_excludes({Scheme::nvfp4, kept, quantized}).empty());
 }
 
 TEST(CheckpointFormat, AnUnknownNameListsTheKnownOnes) {

@@ -20,7 +20,8 @@ constexpr NameRule kMamba[] = {{"mamba", kPlainReason, Where::last,
                                 "mixer.in_proj mixer.out_proj mamba.in_proj mamba.out_proj"}};
 
 // Sources: `f32` has `_keep_in_fp32_modules` and `_keep_in_fp32_modules_strict` of transformers
-// 5.24, and the corresponding names in checkpoints. `tied_head` is `_tied_weights_keys` of 5.23.
+// 5.24, and the corresponding names in checkpoints. Heads among `second_names` are
+// `_tied_weights_keys`.
 constexpr Family kFamilies[] = {
     // Language models that llama.cpp supports.
     {.model_types = "llama", .gguf = &gguf::kLlamaNames},
@@ -53,13 +54,15 @@ constexpr Family kFamilies[] = {
 
     // Models whose whole name is the name of a tower in other models.
     {.model_types = "vit vit_*", .towers = kNoVit},
-    {.model_types = "visual_bert", .towers = kNoVisualBert, .tied_head = "cls.predictions.decoder"},
+    {.model_types = "visual_bert",
+     .towers = kNoVisualBert,
+     .second_names = "cls.predictions.decoder"},
     {.model_types = "speecht5", .towers = kNoSpeechT5},
     {.model_types = "audio-spectrogram-transformer", .towers = kNoSpectrogram},
     {.model_types = "granite_speech*", .towers = kGraniteSpeech},
 
     // Models with special kinds of layers.
-    {.model_types = "ibert", .modules = kIBert, .tied_head = "lm_head.decoder"},
+    {.model_types = "ibert", .modules = kIBert, .second_names = "lm_head.decoder"},
     {.model_types = "mamba falcon_mamba jamba", .modules = kMamba},
     {.model_types = "dbrx", .modules = kDbrx},
     {.model_types = "gpt2 gpt-sw3 openai-gpt imagegpt decision_transformer clvp* *encoder-decoder",
@@ -69,25 +72,29 @@ constexpr Family kFamilies[] = {
     {.model_types =
          "bert big_bird blip deberta deberta-v2 ernie fnet layoutlm lxmert megatron-bert "
          "mobilebert mra nomic_bert nystromformer roc_bert roformer squeezebert tapas yoso",
-     .tied_head = "cls.predictions.decoder"},
-    {.model_types = "albert", .tied_head = "predictions.decoder"},
+     .second_names = "cls.predictions.decoder"},
+    {.model_types = "albert", .second_names = "predictions.decoder"},
     {.model_types = "bert-generation camembert data2vec-text esm gte jina_embeddings_v3 longformer "
                     "mpnet roberta roberta-prelayernorm xlm-roberta xlm-roberta-xl xmod",
-     .tied_head = "lm_head.decoder"},
-    {.model_types = "modernbert modernbert-decoder", .tied_head = "decoder"},
+     .second_names = "lm_head.decoder"},
+    {.model_types = "modernbert modernbert-decoder", .second_names = "decoder"},
     {.model_types = "canary cohere_asr moonshine moonshine_streaming whisper",
-     .tied_head = "proj_out"},
-    {.model_types = "biogpt fsmt trocr", .tied_head = "output_projection"},
-    {.model_types = "convbert electra", .tied_head = "generator_lm_head"},
-    {.model_types = "distilbert", .tied_head = "vocab_projector"},
-    {.model_types = "gpt_neox_japanese", .tied_head = "embed_out"},
-    {.model_types = "t5gemma t5gemma2", .tied_head = "lm_head.out_proj"},
-    {.model_types = "xlnet", .tied_head = "lm_loss"},
-    {.model_types = "bridgetower vilt", .tied_head = "mlm_score.decoder"},
-    {.model_types = "flaubert xlm", .tied_head = "pred_layer.proj"},
-    {.model_types = "blip-2 instructblip instructblipvideo", .tied_head = "language_model.lm_head"},
-    {.model_types = "kosmos-2*", .tied_head = "text_model.lm_head"},
-    {.model_types = "bark", .tied_head = "lm_heads.*"},
+     .second_names = "proj_out"},
+    {.model_types = "biogpt fsmt trocr", .second_names = "output_projection"},
+    {.model_types = "convbert electra", .second_names = "generator_lm_head"},
+    {.model_types = "distilbert", .second_names = "vocab_projector"},
+    {.model_types = "gpt_neox_japanese", .second_names = "embed_out"},
+    {.model_types = "t5gemma t5gemma2", .second_names = "lm_head.out_proj"},
+    {.model_types = "xlnet", .second_names = "lm_loss"},
+    {.model_types = "bridgetower vilt", .second_names = "mlm_score.decoder"},
+    {.model_types = "flaubert xlm", .second_names = "pred_layer.proj"},
+    {.model_types = "blip-2 instructblip instructblipvideo",
+     .second_names = "language_model.lm_head"},
+    {.model_types = "kosmos-2*", .second_names = "text_model.lm_head"},
+    {.model_types = "bark", .second_names = "lm_heads.*"},
+    // Towers in vLLM and SGLang.
+    {.model_types = "dots3_note", .second_names = "visual.* audio_tower.*"},
+    {.model_types = "minicpmv4_6 minicpmv4_7", .second_names = "vpm.* vit_merger.*"},
 
     // Tensors that stay FP32.
     {.model_types = "afmoe",

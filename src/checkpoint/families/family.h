@@ -36,8 +36,9 @@ struct Family {
   bool exported_as_stacks = false;
   /// Layers such as c_attn are GPT-2's Conv1D, which stores [in, out].
   bool conv1d = false;
-  /// The module whose weight is the embedding. Checkpoints have no such tensor.
-  std::string_view tied_head = {};
+  /// Names that loaders give to excluded modules, beside those of the checkpoint, separated by
+  /// spaces: a head that shares the embedding's weight, and towers ("visual.*").
+  std::string_view second_names = {};
   /// Parts of the names of tensors that transformers loads as FP32, separated by spaces.
   std::string_view f32 = {};
   const gguf::Architecture* gguf = nullptr;  ///< null: the names in llama.cpp are unknown

@@ -21,7 +21,7 @@ inline constexpr std::string_view kInputReason = "it takes the model's inputs in
 inline constexpr NameRule kTowers[] = {
     {"vision", kVisionReason, Where::any,
      "visual* vision* vit vpm *projector resampler* image_encoder img_processor img_projection "
-     "patch_merger modality_projection sam_model mlp_AR embed_vision aligner connector "
+     "patch_merge* modality_projection sam_model mlp_AR embed_vision aligner connector "
      "image_newline vte"},
     {"vision", kVisionReason, Where::first, "mlp1"},
     {"audio", kAudioReason, Where::any,

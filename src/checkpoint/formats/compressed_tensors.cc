@@ -4,20 +4,9 @@
 
 #include "checkpoint/formats/excludes.h"
 #include "checkpoint/formats/format.h"
-#include "checkpoint/formats/renamed.h"
 
 namespace nvfp4::checkpoint {
 namespace {
-
-/// Returns an expression that matches all excluded experts of a layer.
-std::string experts_expression(const std::string& experts) {
-  std::string escaped;
-  for (const char c : experts) {
-    if (c == '.') escaped += '\\';
-    escaped += c;
-  }
-  return "re:^" + escaped + "\\..*";
-}
 
 std::vector<OutputTensor> fp8(const Fp8Module& module, std::int64_t rows, std::int64_t cols) {
   const auto blocks = [](std::int64_t n) { return (n + kFp8Block - 1) / kFp8Block; };
@@ -32,12 +21,6 @@ std::vector<OutputTensor> fp8(const Fp8Module& module, std::int64_t rows, std::i
       break;
   }
   return fp8_tensors(module.name, rows, cols, {1}, module.input);
-}
-
-std::vector<std::string> ignored(const ConfigFacts& facts) {
-  std::vector<std::string> entries = linear_excludes(facts, experts_expression);
-  for (std::string& entry : renamed_excludes(facts)) entries.push_back(std::move(entry));
-  return entries;
 }
 
 Json numbers(int bits, const char* strategy, Json dynamic, Json group_size = nullptr) {
@@ -119,7 +102,7 @@ Json quantization_config(const ConfigFacts& facts) {
           {"format", mixed ? "mixed-precision" : "nvfp4-pack-quantized"},
           {"quantization_status", "compressed"},
           {"global_compression_ratio", nullptr},
-          {"ignore", ignored(facts)}};
+          {"ignore", exclude_expressions(facts)}};
 }
 
 /// Reports whether the one block_structure that the format declares fits the weight.

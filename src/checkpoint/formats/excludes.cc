@@ -4,112 +4,444 @@
 #include <bitset>
 #include <map>
 #include <set>
+#include <span>
 
 #include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/family.h"
 #include "checkpoint/families/select.h"
+#include "checkpoint/families/transformers_names.h"
 #include "checkpoint/match/beginnings.h"
-#include "checkpoint/match/glob.h"
+#include "checkpoint/match/is_number.h"
+#include "checkpoint/match/pattern.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Returns the names that loaders compare, with expert 0 for all experts of a layer. The names of
-/// fused layers are added, as loaders use them, too.
-std::set<std::string> representative_names(std::span<const std::string> quantized,
-                                           std::span<const Fp8Module> fp8 = {}) {
-  std::set<std::string> names;
-  std::vector<std::string> all(quantized.begin(), quantized.end());
-  for (const Fp8Module& module : fp8) all.push_back(module.name);
-  for (const std::string& module : all) {
-    const std::string experts = expert_layer_of(module);
-    const std::size_t dot = module.rfind('.');
-    const std::string parent = dot == std::string::npos ? "" : module.substr(0, dot + 1);
-    const std::string last = module.substr(dot == std::string::npos ? 0 : dot + 1);
-    if (!experts.empty()) {
-      names.insert(fmt::format("{}.0.{}", experts, last));
-      continue;
-    }
-    names.insert(module);
-    if (last == "gate_proj") names.insert(parent + "gate_up_proj");
-    if (last == "q_proj") names.insert(parent + "qkv_proj");
-  }
-  return names;
+using Strings = std::vector<std::string>;
+
+/// Words that loaders put before names. No entry starts with one of them.
+constexpr std::string_view kPrefixes[] = {"model", "language_model", "text_model", "thinker",
+                                          "transformer"};
+/// Words that stand for all layers of a model. No entry ends with one of them.
+constexpr std::string_view kLists[] = {"layers", "layer", "blocks", "block", "h"};
+constexpr std::string_view kHead = "lm_head";
+
+/// Layers that engines read as one, and its names in vLLM and SGLang.
+struct Fused {
+  std::string_view parts, names;
+};
+constexpr Fused kFused[] = {
+    {"q_proj k_proj v_proj", "qkv_proj"},
+    {"k_proj v_proj", "kv_proj"},
+    {"query key value", "qkv_proj"},
+    {"gate_proj up_proj", "gate_up_proj"},
+    {"c_fc_0 c_fc_1", "gate_up_proj"},
+    {"w1 w3", "w13 gate_up_proj"},
+    {"q_a_proj kv_a_proj_with_mqa", "fused_qkv_a_proj fused_qkv_a_proj_with_mqa"},
+    {"wq_a wkv", "fused_wqa_wkv"},
+    {"wq_a wkv_a", "wqkv_a"},
+    {"in_proj_qkv in_proj_z", "in_proj_qkvz"},
+    {"in_proj_a in_proj_b", "in_proj_ba"},
+};
+
+template <class Words>
+bool is_one_of(const Words& words, std::string_view word) {
+  return std::ranges::find(words, word) != std::end(words);
 }
 
-using Names = std::set<std::string>;
+/// Returns the name up to and with its last dot, and the rest.
+std::pair<std::string_view, std::string_view> split_last(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  const std::size_t at = dot == name.npos ? 0 : dot + 1;
+  return {name.substr(0, at), name.substr(at)};
+}
 
-/// Finds, for each entry, the first name that matches it as a glob or contains it as a substring.
-class FirstFound {
- public:
-  explicit FirstFound(const Names& names) : names_(names) {}
+/// Reports whether the part of a name tells which part of the model it is.
+bool is_own(std::string_view part) {
+  return !is_number(part) && !is_one_of(kPrefixes, part) && !is_one_of(kLists, part);
+}
 
-  void add(std::string entry) { first_.try_emplace(std::move(entry), names_.end()); }
-  void search() {
-    std::map<std::string_view, Names::const_iterator*> entries;
-    std::bitset<256> initials;
-    for (auto& [entry, first] : first_) {
-      entries.emplace(entry, &first);
-      if (entry.empty())
-        initials.set();
-      else
-        initials.set(static_cast<unsigned char>(entry[0]));
-    }
-    std::map<std::string_view, Names::const_iterator> by_last;
-    for (auto name = names_.begin(); name != names_.end(); ++name) {
-      for (std::size_t at = 0; at < name->size(); ++at)
-        if (initials[static_cast<unsigned char>((*name)[at])])
-          for_each_beginning(entries, std::string_view(*name).substr(at), [&](const auto& entry) {
-            if (*entry.second == names_.end()) *entry.second = name;
-          });
-      if (const std::size_t dot = name->rfind('.'); dot != name->npos)
-        by_last.try_emplace(std::string_view(*name).substr(dot), name);
-    }
-    for (auto& [entry, first] : first_) find_glob(entry, by_last, first);
+bool is_lm_head(std::string_view module) { return split_last(module).second == kHead; }
+
+/// Entries that exclude a module or a subtree. Pieces are looked for in names between line ends.
+struct Form {
+  Strings entries;
+  Strings covers;  ///< every loader matches names with one of these pieces
+  Strings hits;    ///< no loader matches names without one of these pieces
+};
+
+/// The entries that a format has.
+struct Syntax {
+  /// Returns entries for an end of names, the preferred ones first.
+  std::vector<Form> (*ends)(const std::string& end, bool is_subtree, bool has_prefix);
+  /// Returns the entry for a name from its start.
+  Form (*whole)(const std::string& name, bool is_subtree);
+};
+
+/// vLLM reads "a*" as "a" and "a.*" if it replaces names. SGLang also compares each part of a
+/// name, and a projection of latent attention at an entry's end with parts of names.
+std::vector<Form> globs_of(const std::string& end, bool is_subtree, bool has_prefix) {
+  if (end.find_first_of("*?[]\\") != end.npos) return {};
+  const std::string last = end + "\n", below = end + ".";
+  const bool is_part = end.find('.') == end.npos;
+  std::vector<Form> forms;
+  const auto add = [&](Strings entries, Strings covers, Strings hits) {
+    for (const char* latent : {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"})
+      if (entries[0].ends_with(std::string(".") + latent)) hits.emplace_back(latent);
+    forms.push_back({std::move(entries), std::move(covers), std::move(hits)});
+  };
+  if (!is_subtree) {
+    add({"*" + end}, {last}, is_part ? Strings{last, below} : Strings{last});
+    if (has_prefix) add({"*." + end}, {"." + last}, {"." + last});
   }
-  /// Returns the first name for the entry, or null if there is none.
-  const std::string* of(const std::string& entry) const {
-    const auto first = first_.at(entry);
-    return first == names_.end() ? nullptr : &*first;
+  const bool is_layer = is_number(split_last(end).second);
+  if (!is_layer) add({"*" + end + "*"}, {last, below}, {end});
+  if (!is_subtree) return forms;
+  add({"*" + below + "*"}, {below}, {below});
+  if (has_prefix)
+    add({"*." + below + "*", below + "*"}, {"." + below, "\n" + below},
+        {"." + below, "\n" + below});
+  return forms;
+}
+
+Form glob_of(const std::string& name, bool is_subtree) {
+  if (!is_subtree) return {{name}, {"\n" + name + "\n"}, {name}};
+  const std::string below = name + ".";
+  return {{below + "*"}, {"\n" + below}, {"\n" + below, "." + below}};
+}
+
+constexpr Syntax kGlobs = {globs_of, glob_of};
+
+std::vector<Form> expressions_of(const std::string& end, bool is_subtree, bool /*has_prefix*/) {
+  std::string escaped;
+  for (const char c : end) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (!plain && c != '_') escaped += '\\';
+    escaped += c;
+  }
+  const char* const rest = is_subtree ? "." : "\n";
+  const Strings pieces = {"\n" + end + rest, "." + end + rest};
+  return {{{"re:(.*\\.)?" + escaped + (is_subtree ? "\\..*" : "$")}, pieces, pieces}};
+}
+
+Form expression_of(const std::string& name, bool is_subtree) {
+  if (is_subtree) return expressions_of(name, true, false)[0];
+  const std::string end = name + "\n";
+  return {{name}, {"\n" + end}, {"\n" + end, "." + end}};
+}
+
+constexpr Syntax kExpressions = {expressions_of, expression_of};
+
+/// Finds pieces in texts.
+class PieceSearch {
+ public:
+  void add(const Strings& pieces) {
+    for (const std::string& piece : pieces) {
+      initials_.set(static_cast<unsigned char>(piece[0]));
+      ids_.emplace(piece, ids_.size());
+    }
+  }
+  std::size_t size() const { return ids_.size(); }
+  std::size_t id_of(const std::string& piece) const { return ids_.find(piece)->second; }
+  /// Calls `take` with the ID of each piece in the text.
+  template <class Take>
+  void find(const std::string& text, Take take) const {
+    for (std::size_t at = 0; at < text.size(); ++at)
+      if (initials_[static_cast<unsigned char>(text[at])])
+        for_each_beginning(ids_, std::string_view(text).substr(at),
+                           [&](const auto& piece) { take(piece.second); });
   }
 
  private:
-  void find_glob(const std::string& entry,
-                 const std::map<std::string_view, Names::const_iterator>& by_last,
-                 Names::const_iterator& first) {
-    if (entry.find_first_of("*?") == entry.npos) return;
-    auto found = names_.end();
-    const bool is_last = entry.starts_with("*.") && entry.find_first_of("*?.", 2) == entry.npos;
-    if (is_last) {
-      if (const auto it = by_last.find(std::string_view(entry).substr(1)); it != by_last.end())
-        found = it->second;
-    } else {
-      const Glob glob(entry);
-      found = std::ranges::find_if(
-          names_, [&](const std::string& name) { return glob.matches(name, budget_); });
-    }
-    if (found != names_.end() && (first == names_.end() || *found < *first)) first = found;
-  }
-
-  const Names& names_;
-  std::map<std::string, Names::const_iterator> first_;
-  MatchBudget budget_;
+  std::map<std::string, std::size_t, std::less<>> ids_;
+  std::bitset<256> initials_;
 };
 
-/// Returns the loaders' name for the experts of an excluded stack with another name, such as
-/// "moe.up_proj" or "block_sparse_moe.input_linear". Returns "" for other modules.
-std::string experts_beside(const std::string& module) {
-  const std::size_t dot = module.rfind('.');
-  if (dot == std::string::npos) return {};
-  const std::string_view parent = std::string_view(module).substr(0, dot), last(&module[dot + 1]);
-  const bool stack = last == "input_linear" || last == "output_linear" || last == "gate_proj" ||
-                     last == "up_proj" || last == "down_proj";
-  const bool layer = parent.ends_with(".moe") || parent.ends_with(".block_sparse_moe");
-  return stack && layer ? fmt::format("{}.experts", parent) : std::string();
+std::string text_of(std::string_view name) { return fmt::format("\n{}\n", name); }
+
+/// The modules of a checkpoint as loaders call them. Expert 0 stands for all experts of a layer.
+class Modules {
+ public:
+  /// `second`: the names in transformers, or null to leave them out.
+  Modules(const ConfigFacts& facts, const TransformersNames* second) : second_(second) {
+    for (const std::string& module : facts.quantized) add_quantized(module);
+    for (const Fp8Module& module : facts.fp8) add_quantized(module.name);
+    Strings fused;
+    for (const std::string& name : quantized_) add_fused(name, fused);
+    quantized_.insert(fused.begin(), fused.end());
+    has_plain_head_ = std::ranges::none_of(quantized_, [](const std::string& name) {
+      return name.find(kHead) != name.npos;  // vLLM looks for substrings
+    });
+    if (!has_plain_head_ && std::ranges::none_of(quantized_, is_lm_head))
+      add_optional(std::string(kHead));
+    for (const KeptModule& module : facts.kept)
+      if (module.linear && !(has_plain_head_ && module.name == kHead)) add_kept(module.name);
+  }
+
+  struct Kept {
+    std::string name;
+    bool is_required = true;  ///< the list must have it, even if it hits a quantized module
+  };
+
+  const std::set<std::string>& quantized() const { return quantized_; }
+  const std::vector<Kept>& kept() const { return kept_; }
+  /// Reports whether "lm_head" stands for all heads, and for nothing that is quantized.
+  bool has_plain_head() const { return has_plain_head_; }
+  /// Returns the excluded experts of layers with some quantized experts.
+  const Strings& single_experts() const { return single_experts_; }
+
+  void add_optional(std::string name) {
+    if (seen_.insert(name).second) kept_.push_back({std::move(name), false});
+  }
+  /// Adds the layers that engines fuse from excluded ones, and other names of excluded modules.
+  void add_names_of_engines() {
+    Strings names;
+    for (const Kept& kept : kept_) add_fused(kept.name, names);
+    for (const Kept& kept : kept_) {
+      const auto [parent, last] = split_last(kept.name);
+      // "moe.up_proj" and "block_sparse_moe.input_linear" are stacks of experts.
+      const bool is_stack =
+          is_one_of(std::initializer_list<std::string_view>{"input_linear", "output_linear",
+                                                            "gate_proj", "up_proj", "down_proj"},
+                    last) &&
+          (parent.ends_with(".moe.") || parent.ends_with(".block_sparse_moe."));
+      if (is_stack) names.push_back(std::string(parent) + "experts");
+      // The head of multi-token prediction in vLLM.
+      if (kept.name.ends_with(".shared_head.head"))
+        names.push_back(
+            std::string(parent.substr(0, parent.size() - std::string_view("shared_head.").size())) +
+            "head");
+    }
+    for (const std::string& layer : expert_layers_) names.push_back(layer);
+    for (std::string& name : names) add_optional(std::move(name));
+  }
+  /// Reports whether a module or one inside of it is quantized.
+  bool holds_quantized(const std::string& part) const {
+    const auto it = quantized_.lower_bound(part);
+    if (it != quantized_.end() && *it == part) return true;
+    const auto inside = quantized_.lower_bound(part + ".");
+    return inside != quantized_.end() && inside->starts_with(part + ".");
+  }
+
+ private:
+  void add_quantized(const std::string& module) {
+    const std::string layer = expert_layer_of(module);
+    if (!layer.empty()) {
+      partly_.insert(layer);
+      quantized_.insert(layer);  // engines build one module of it
+    }
+    quantized_.insert(layer.empty() ? module : of_first_expert(layer, module));
+    if (second_ != nullptr && layer.empty()) quantized_.insert(second_->name_of(module));
+  }
+  static std::string of_first_expert(const std::string& layer, const std::string& module) {
+    return fmt::format("{}.0.{}", layer, split_last(module).second);
+  }
+  void add_kept(const std::string& module) {
+    const std::string layer = expert_layer_of(module);
+    if (!layer.empty() && partly_.contains(layer)) {
+      single_experts_.push_back(module);
+      return;
+    }
+    if (!layer.empty()) expert_layers_.insert(layer);
+    std::string name = layer.empty() ? module : of_first_expert(layer, module);
+    if (seen_.insert(name).second) kept_.push_back({std::move(name)});
+    if (second_ != nullptr && layer.empty()) add_optional(second_->name_of(module));
+  }
+  /// Adds the fused layers of a module, unless another of their parts is quantized.
+  void add_fused(const std::string& name, Strings& names) const {
+    const auto [parent, last] = split_last(name);
+    const bool is_quantized = quantized_.contains(name);
+    for (const Fused& fused : kFused) {
+      const auto parts = split_name(fused.parts, ' ');
+      if (!is_one_of(parts, last)) continue;
+      const bool is_mixed =
+          std::ranges::any_of(parts, [&, &parent = parent](std::string_view part) {
+            return quantized_.contains(fmt::format("{}{}", parent, part));
+          });
+      if (is_mixed && !is_quantized) continue;
+      for (const std::string_view each : split_name(fused.names, ' '))
+        names.push_back(fmt::format("{}{}", parent, each));
+    }
+  }
+
+  const TransformersNames* second_;
+  std::set<std::string> quantized_, partly_, expert_layers_, seen_;
+  std::vector<Kept> kept_;
+  Strings single_experts_;
+  bool has_plain_head_ = false;
+};
+
+/// Chooses the entries of a list.
+class Chooser {
+ public:
+  Chooser(const Modules& modules, const Syntax& syntax) : modules_(modules), syntax_(syntax) {}
+
+  ExcludeList choose() {
+    std::vector<Place> places;
+    for (const Modules::Kept& kept : modules_.kept()) places.push_back(root_of(kept));
+    while (!places.empty()) places = choose_for(places);
+    drop_redundant();
+    ExcludeList list;
+    for (const Chosen& chosen : chosen_) {
+      if (!chosen.is_needed) continue;
+      for (const std::string& entry : chosen.form.entries) list.entries.push_back(entry);
+      if (!chosen.hit.empty())
+        list.conflicts.push_back(
+            fmt::format("{} is excluded; loaders that match substrings also exclude {}",
+                        chosen.form.entries[0], chosen.hit));
+    }
+    return list;
+  }
+
+ private:
+  /// An excluded module, or the subtree of the first parts of its name.
+  struct Place {
+    const Modules::Kept* kept = nullptr;
+    std::vector<std::string_view> parts;
+    std::size_t count = 0;  ///< number of parts
+
+    bool is_subtree() const { return count < parts.size(); }
+    std::string name() const { return kept->name.substr(0, end_of(count)); }
+    std::string end_from(std::size_t part) const { return name().substr(begin_of(part)); }
+
+   private:
+    std::size_t begin_of(std::size_t part) const {
+      return static_cast<std::size_t>(parts[part].data() - kept->name.data());
+    }
+    std::size_t end_of(std::size_t n) const { return begin_of(n - 1) + parts[n - 1].size(); }
+  };
+  struct Chosen {
+    Form form;
+    std::string hit;  ///< a quantized module that the entries exclude, too; "": none
+    bool is_needed = true;
+  };
+
+  /// Returns the largest subtree that has the module and nothing quantized, or the module.
+  Place root_of(const Modules::Kept& kept) const {
+    Place place = {&kept, split_name(kept.name), 1};
+    for (; place.is_subtree(); ++place.count) {
+      const std::string_view last = place.parts[place.count - 1];
+      const bool is_layer = place.count > 1 && is_number(last);
+      if ((is_own(last) || is_layer) && !modules_.holds_quantized(place.name())) break;
+    }
+    return place;
+  }
+
+  std::vector<Form> forms_of(const Place& place) const {
+    std::vector<Form> forms;
+    const auto begin = place.parts.begin();
+    const bool has_own =
+        std::any_of(begin, begin + static_cast<std::ptrdiff_t>(place.count), is_own);
+    bool is_enough = !has_own;  // "layers.0" could be in any part of a model
+    for (std::size_t i = place.count; i-- > 0;) {
+      is_enough = is_enough || is_own(place.parts[i]);
+      if (!is_enough || is_number(place.parts[i]) || is_one_of(kPrefixes, place.parts[i])) continue;
+      for (Form& form : syntax_.ends(place.end_from(i), place.is_subtree(), i > 0))
+        forms.push_back(std::move(form));
+    }
+    forms.push_back(syntax_.whole(place.name(), place.is_subtree()));
+    return forms;
+  }
+
+  /// Chooses entries for the places. Returns smaller places where all entries hit quantized
+  /// modules.
+  std::vector<Place> choose_for(const std::vector<Place>& places) {
+    std::map<std::pair<std::string, bool>, std::vector<Form>> choices;
+    PieceSearch search;
+    for (const Place& place : places) {
+      const auto [it, is_new] = choices.try_emplace({place.name(), place.is_subtree()});
+      if (!is_new) continue;
+      it->second = forms_of(place);
+      for (const Form& form : it->second) search.add(form.hits);
+    }
+    const std::vector<std::string> hits = hits_of(search);
+    std::vector<Place> smaller;
+    for (const Place& place : places) {
+      const std::vector<Form>& forms = choices.at({place.name(), place.is_subtree()});
+      const auto hit_of = [&](const Form& form) {
+        for (const std::string& piece : form.hits)
+          if (const std::string& hit = hits[search.id_of(piece)]; !hit.empty()) return hit;
+        return std::string();
+      };
+      const auto found =
+          std::ranges::find_if(forms, [&](const Form& form) { return hit_of(form).empty(); });
+      if (found != forms.end()) {
+        if (taken_.insert(found->entries[0]).second) chosen_.push_back({*found, {}});
+      } else if (place.is_subtree()) {
+        smaller.push_back(place);
+        ++smaller.back().count;
+      } else if (place.kept->is_required) {
+        chosen_.push_back({forms.back(), hit_of(forms.back())});
+      }
+    }
+    return smaller;
+  }
+
+  /// Returns a quantized module for each piece that occurs in one.
+  std::vector<std::string> hits_of(const PieceSearch& search) const {
+    std::vector<std::string> hits(search.size());
+    const auto look = [&](const std::string& name) {
+      search.find(text_of(name), [&](std::size_t id) {
+        if (hits[id].empty()) hits[id] = name;
+      });
+    };
+    for (const std::string& name : modules_.quantized()) look(name);
+    std::string prefixes;
+    for (const std::string_view word : kPrefixes) prefixes.append(word).append(".");
+    look(prefixes);
+    return hits;
+  }
+
+  /// Drops entries whose modules other entries match too, those with the fewest modules first.
+  void drop_redundant() {
+    PieceSearch search;
+    for (const Chosen& chosen : chosen_) search.add(chosen.form.covers);
+    std::vector<std::vector<std::size_t>> chosen_of(search.size());
+    for (std::size_t i = 0; i < chosen_.size(); ++i)
+      for (const std::string& piece : chosen_[i].form.covers)
+        chosen_of[search.id_of(piece)].push_back(i);
+    std::vector<std::set<std::size_t>> names(chosen_.size());
+    std::vector<std::size_t> times(modules_.kept().size());
+    for (std::size_t k = 0; k < times.size(); ++k)
+      search.find(text_of(modules_.kept()[k].name), [&](std::size_t id) {
+        for (const std::size_t i : chosen_of[id]) times[k] += names[i].insert(k).second;
+      });
+    std::vector<std::size_t> order(chosen_.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return names[i].size(); });
+    for (const std::size_t i : order) {
+      if (!std::ranges::all_of(names[i], [&](std::size_t k) { return times[k] > 1; })) continue;
+      chosen_[i].is_needed = false;
+      for (const std::size_t k : names[i]) --times[k];
+    }
+  }
+
+  const Modules& modules_;
+  const Syntax& syntax_;
+  std::set<std::string> taken_;
+  std::vector<Chosen> chosen_;
+};
+
+/// Returns the list with the head in front and the experts of partly quantized layers at the end.
+ExcludeList with_exact_names(ExcludeList list, const Modules& modules) {
+  if (modules.has_plain_head()) list.entries.emplace(list.entries.begin(), kHead);
+  list.entries.insert(list.entries.end(), modules.single_experts().begin(),
+                      modules.single_experts().end());
+  return list;
 }
 
-bool is_lm_head(const std::string& module) {
-  return module == "lm_head" || module.ends_with(".lm_head");
+/// Adds names of the family that checkpoints do not have.
+void add_second_names(const ConfigFacts& facts, Modules& modules) {
+  if (facts.model_types.empty()) return;
+  for (const Family* family : families_of(facts.model_types.front())) {
+    if (family->second_names.empty()) continue;
+    for (const std::string_view name : split_name(family->second_names, ' ')) {
+      const bool is_subtree = name.ends_with(".*");
+      modules.add_optional(std::string(name.substr(0, name.size() - is_subtree)) +
+                           (is_subtree ? "0" : ""));
+    }
+  }
 }
 
 }  // namespace
@@ -126,88 +458,22 @@ std::optional<KeptModule> kept_module(const LogicalTensor& t, bool linear) {
   return KeptModule{t.module(), linear || bare};
 }
 
-std::vector<std::string> linear_excludes(const ConfigFacts& facts,
-                                         std::string (*experts_entry)(const std::string&)) {
-  std::set<std::string> partly;  // layers with some quantized experts
-  for (const std::string& module : facts.quantized)
-    if (const std::string experts = expert_layer_of(module); !experts.empty())
-      partly.insert(experts);
-  std::vector<std::string> entries;
-  std::set<std::string> seen;
-  const auto add = [&](std::string entry) {
-    if (seen.insert(entry).second) entries.push_back(std::move(entry));
-  };
-  // Loaders compare it as a substring, so it would also exclude "language_model.lm_head".
-  if (std::none_of(facts.quantized.begin(), facts.quantized.end(), is_lm_head) &&
-      std::ranges::none_of(facts.fp8, is_lm_head, &Fp8Module::name))
-    add("lm_head");
-  for (const KeptModule& module : facts.kept) {
-    if (!module.linear) continue;
-    const std::string experts = expert_layer_of(module.name);
-    add(experts.empty() || partly.count(experts) != 0 ? module.name : experts_entry(experts));
-    std::string beside = experts_beside(module.name);
-    if (!beside.empty() && partly.count(beside) == 0) add(std::move(beside));
-  }
-  return entries;
+ExcludeList exclude_globs(const ConfigFacts& facts) {
+  Modules modules(facts, nullptr);
+  modules.add_names_of_engines();
+  add_second_names(facts, modules);
+  for (const KeptModule& module : facts.kept)
+    if (!module.linear) modules.add_optional(module.name);
+  return with_exact_names(Chooser(modules, kGlobs).choose(), modules);
 }
 
-std::vector<std::string> other_excludes(const ConfigFacts& facts) {
-  const std::set<std::string> quantized = representative_names(facts.quantized, facts.fp8);
-  std::map<std::string, std::vector<std::string>> by_last;
-  std::vector<std::string> order;
-  for (const KeptModule& module : facts.kept) {
-    if (module.linear) continue;
-    const std::string last = module.name.substr(module.name.rfind('.') + 1);
-    auto& names = by_last[last];
-    if (names.empty()) order.push_back(last);
-    names.push_back(module.name);
-  }
-  FirstFound found(quantized);
-  for (const auto& [last, names] : by_last) {
-    found.add("*." + last);
-    for (const std::string& name : names) found.add(name);
-  }
-  found.search();
-  const auto harmless = [&](const std::string& entry) { return found.of(entry) == nullptr; };
-  std::vector<std::string> entries;
-  for (const std::string& last : order) {
-    const auto& names = by_last[last];
-    if (const std::string glob = "*." + last; names.size() > 1 && harmless(glob)) {
-      entries.push_back(glob);
-      continue;
-    }
-    std::copy_if(names.begin(), names.end(), std::back_inserter(entries), harmless);
-  }
-  return entries;
-}
-
-std::vector<std::string> mtp_head_excludes(const ConfigFacts& facts) {
-  constexpr std::string_view kStored = ".shared_head.head";
-  const std::set<std::string> quantized = representative_names(facts.quantized, facts.fp8);
-  std::vector<std::string> entries;
-  FirstFound found(quantized);
-  for (const KeptModule& module : facts.kept) {
-    if (!module.name.ends_with(kStored)) continue;
-    entries.push_back(module.name.substr(0, module.name.size() - kStored.size()) + ".head");
-    found.add(entries.back());
-  }
-  found.search();
-  std::erase_if(entries, [&](const std::string& entry) { return found.of(entry) != nullptr; });
-  return entries;
-}
-
-std::vector<std::string> exclude_conflicts(const std::vector<std::string>& excludes,
-                                           std::span<const std::string> quantized) {
-  const std::set<std::string> names = representative_names(quantized);
-  FirstFound found(names);
-  for (const std::string& entry : excludes) found.add(entry);
-  found.search();
-  std::vector<std::string> lines;
-  for (const std::string& entry : excludes)
-    if (const std::string* name = found.of(entry))
-      lines.push_back(fmt::format("{} is excluded; loaders that match substrings also exclude {}",
-                                  entry, *name));
-  return lines;
+std::vector<std::string> exclude_expressions(const ConfigFacts& facts) {
+  const TransformersNames names(facts.model_types.empty() ? "" : facts.model_types.front());
+  Modules modules(facts, &names);
+  add_second_names(facts, modules);
+  // The language model of several parts has a prefix, for which the name alone does not stand.
+  if (facts.model_types.size() > 1) modules.add_optional(std::string(kHead));
+  return with_exact_names(Chooser(modules, kExpressions).choose(), modules).entries;
 }
 
 }  // namespace nvfp4::checkpoint

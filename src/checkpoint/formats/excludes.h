@@ -6,6 +6,8 @@
 
 #include "checkpoint/formats/format.h"
 
+/// Lists of the modules that loaders must build unquantized. An entry is the end of a name, with
+/// any prefix, because loaders put other prefixes before the names of a checkpoint.
 namespace nvfp4::checkpoint {
 
 /// Reports whether a matrix stored as "x_proj" may be the weight of a linear layer with that name.
@@ -14,24 +16,19 @@ bool is_bare_projection(const LogicalTensor& t);
 /// weight of a module. `linear`: its Selection counts the tensor as a linear layer.
 std::optional<KeptModule> kept_module(const LogicalTensor& t, bool linear);
 
-/// Returns the exact names of the modules that a loader must build unquantized. `lm_head` is added
-/// unless an lm_head is quantized. The excluded experts of a layer become one entry to keep the
-/// list short. `experts_entry` makes that entry from the name that ends in ".experts".
-std::vector<std::string> linear_excludes(const ConfigFacts& facts,
-                                         std::string (*experts_entry)(const std::string&));
+struct ExcludeList {
+  std::vector<std::string> entries;
+  std::vector<std::string>
+      conflicts;  ///< a line for each entry that also excludes what is quantized
+};
 
-/// Returns norms and embeddings as globs such as "*.input_layernorm". No glob matches a quantized
-/// module.
-std::vector<std::string> other_excludes(const ConfigFacts& facts);
+/// Returns the globs of ModelOpt, such as "*visual*". They match all excluded modules and the
+/// layers that engines fuse from them. No glob matches a quantized module or one of its parts, for
+/// vLLM, SGLang and TensorRT-LLM. "lm_head" is added unless an lm_head is quantized.
+ExcludeList exclude_globs(const ConfigFacts& facts);
 
-/// Returns "model.layers.61.head" for an excluded "model.layers.61.shared_head.head". vLLM's
-/// multi-token prediction heads have a prefix that differs from the stored name. An entry that
-/// matches a quantized module is left out.
-std::vector<std::string> mtp_head_excludes(const ConfigFacts& facts);
-
-/// Returns one line for each exclusion that also hits a quantized module in loaders that compare
-/// substrings.
-std::vector<std::string> exclude_conflicts(const std::vector<std::string>& excludes,
-                                           std::span<const std::string> quantized);
+/// Returns the expressions of compressed-tensors, such as "re:(.*\.)?visual\..*". They match the
+/// excluded linear layers, and no quantized module. "lm_head" is added as for exclude_globs().
+std::vector<std::string> exclude_expressions(const ConfigFacts& facts);
 
 }  // namespace nvfp4::checkpoint

@@ -31,14 +31,6 @@ const char* algorithm(Scheme scheme) { return scheme == Scheme::nvfp4 ? "NVFP4" 
 /// the layout written here.
 Json producer() { return {{"name", "modelopt"}, {"version", "0.41.0"}}; }
 
-std::vector<std::string> excludes(const ConfigFacts& facts) {
-  std::vector<std::string> entries =
-      linear_excludes(facts, [](const std::string& experts) { return experts + "*"; });
-  for (std::string& entry : mtp_head_excludes(facts)) entries.push_back(std::move(entry));
-  for (std::string& entry : other_excludes(facts)) entries.push_back(std::move(entry));
-  return entries;
-}
-
 /// Returns the numbers of a group with one scale for `group_size` elements. 0: one scale for all.
 Json numbers(int bits, int group_size) {
   Json json = {{"dynamic", false}, {"num_bits", bits}, {"type", "float"}};
@@ -130,7 +122,7 @@ Json quantization_config(const ConfigFacts& facts) {
     }
   }
   Json json = {{"config_groups", std::move(groups)},
-               {"ignore", excludes(facts)},
+               {"ignore", exclude_globs(facts).entries},
                {"quant_algo", all_algorithm(facts)},
                {"producer", producer()},
                {"quant_method", "modelopt"}};
@@ -146,7 +138,7 @@ Json hf_quant_config(const ConfigFacts& facts) {
       {"quant_algo", all_algorithm(facts)},
       {"kv_cache_quant_algo", facts.kv_cache.empty() ? Json(nullptr) : Json(facts.kv_cache)},
       {"group_size", 16},
-      {"exclude_modules", excludes(facts)}};
+      {"exclude_modules", exclude_globs(facts).entries}};
   if (!facts.fp8.empty()) json["quantized_layers"] = quantized_layers(facts);
   return {{"producer", producer()}, {"quantization", std::move(json)}};
 }

@@ -420,10 +420,7 @@ class Planner {
                                                 : with_quantization_config(config_, quantization_);
     const Json side = format_->hf_quant_config ? format_->hf_quant_config(facts) : Json();
     if (!side.is_null()) plan_.hf_quant_json = dump_pretty(side, 4) + "\n";
-    std::vector<std::string> linear;
-    for (const auto& entry : linear_excludes(facts, [](const std::string& e) { return e + "*"; }))
-      if (expert_layer_of(entry).empty()) linear.push_back(entry);
-    warn(exclude_conflicts(linear, modules_.quantized));
+    warn(exclude_globs(facts).conflicts);
     warn(caches_->warnings(options_.layers != nullptr && !options_.layers->kv_cache.empty()));
   }
 

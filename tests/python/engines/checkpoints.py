@@ -49,6 +49,29 @@ def make(at, model, scheme, format, amax=INPUT_AMAX):
     return to
 
 
+FUSED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}
+
+
+def make_partly(at, format):
+    """Returns the quantization_config of a model some of whose layers are excluded."""
+    MODELS["llama"]().to(torch.bfloat16).save_pretrained(at / "source")
+    nvfp4.quantize_checkpoint(at / "source", at / "out", format=format, ignore=[
+        *(f"model.layers.0.self_attn.{part}_proj" for part in "qkv"), "model.layers.1.mlp.*"])
+    return json.loads((at / "out" / "config.json").read_text())["quantization_config"]
+
+
+def check_exclusions(is_excluded):
+    """Compares the answers of an engine about the layers of make_partly(), with the prefixes of models."""
+    excluded = {"layers.0.self_attn.qkv_proj": True, "layers.0.self_attn.o_proj": False,
+                "layers.0.mlp.gate_up_proj": False, "layers.0.mlp.down_proj": False,
+                "layers.1.self_attn.qkv_proj": False, "layers.1.mlp.gate_up_proj": True,
+                "layers.1.mlp.down_proj": True}
+    for prefix in ("model.", "language_model.model.", "model.language_model."):
+        for name, expected in excluded.items():
+            assert is_excluded(prefix + name) == expected, prefix + name
+    assert is_excluded("lm_head")
+
+
 def tensors(folder):
     return {name: tensor for file in sorted(folder.glob("*.safetensors"))
             for name, tensor in load_file(file).items()}

@@ -26,7 +26,8 @@ for name in ("torchvision", "torchvision.transforms", "torchvision.transforms.fu
     sys.modules.setdefault(name, stand_in)
 
 import nvfp4.engines.sglang as engine
-from checkpoints import (EXPERTS, FORMS, TOKENS, check_linear_layers, distance, experts_in, make, of_experts)
+from checkpoints import (EXPERTS, FORMS, FUSED, TOKENS, check_exclusions, check_linear_layers, distance, experts_in,
+                         make, make_partly, of_experts)
 from sglang.srt.layers import linear
 from sglang.srt.runtime_context import get_parallel
 
@@ -63,6 +64,21 @@ def test_it_is_chosen_only_when_asked_for(folder, monkeypatch):
     assert asked(config, None) == "nvfp4"
     with pytest.raises(nvfp4.UnsupportedError, match="quant_method 'gptq'"):
         asked({"quant_method": "gptq"}, "nvfp4")
+
+
+def test_exclusions_of_modelopt_in_sglang(tmp_path):
+    from sglang.srt.layers.quantization.modelopt_quant import ModelOptFp4Config
+    from sglang.srt.layers.quantization.utils import is_layer_skipped
+
+    own = ModelOptFp4Config.from_config(make_partly(tmp_path, "modelopt"))
+    check_exclusions(lambda name: is_layer_skipped(name, own.exclude_modules, FUSED) or own.is_layer_excluded(name))
+
+
+def test_exclusions_of_compressed_tensors_in_sglang(tmp_path):
+    from sglang.srt.layers.quantization.compressed_tensors.utils import should_ignore_layer
+
+    ignored = make_partly(tmp_path, "compressed-tensors")["ignore"]
+    check_exclusions(lambda name: should_ignore_layer(name, ignored, FUSED))
 
 
 def on(rank, of, **more):

@@ -12,8 +12,8 @@ import nvfp4
 import pytest
 import torch
 import vllm
-from checkpoints import (EXPERTS, FORMS, TOKENS, TYPES, check_linear_layers, distance, experts_in, loaded, make,
-                         make_type, of_experts, tensors)
+from checkpoints import (EXPERTS, FORMS, FUSED, TOKENS, TYPES, check_exclusions, check_linear_layers, distance,
+                         experts_in, loaded, make, make_partly, make_type, of_experts, tensors)
 
 PROMPT = [3, 4, 5, 6, 7, 8, 9, 10]
 
@@ -187,9 +187,23 @@ def config_of(folder):
     engine.register()
     config = engine.Nvfp4Config.from_config(
         json.loads((folder / "config.json").read_text())["quantization_config"])
-    config.packed_modules_mapping = {"qkv_proj": ["q_proj", "k_proj", "v_proj"],
-                                     "gate_up_proj": ["gate_proj", "up_proj"]}
+    config.packed_modules_mapping = FUSED
     return config
+
+
+def test_exclusions_of_modelopt_in_vllm(tmp_path):
+    from vllm.model_executor.layers.quantization import get_quantization_config
+
+    own = get_quantization_config("modelopt_fp4").from_config(make_partly(tmp_path, "modelopt"))
+    own.packed_modules_mapping = FUSED
+    check_exclusions(own.is_layer_excluded)
+
+
+def test_exclusions_of_compressed_tensors_in_vllm(tmp_path):
+    from vllm.model_executor.layers.quantization.compressed_tensors.utils import should_ignore_layer
+
+    ignored = make_partly(tmp_path, "compressed-tensors")["ignore"]
+    check_exclusions(lambda name: should_ignore_layer(name, ignored, FUSED))
 
 
 @pytest.mark.parametrize("scheme, format", FORMS)
