@@ -135,6 +135,15 @@ std::string_view keyword_at(std::string_view text, std::size_t at) {
   return text.substr(at, end - at);
 }
 
+/// Returns the option with a keyword of more than one letter, which could be an article, or null.
+const CommandOption* option_of(const Command& command, std::string_view keyword) {
+  if (keyword.size() < 2) return nullptr;
+  if (const CommandOption* const option = command.find_keyword(keyword)) return option;
+  std::string name = fmt::format("--{}", keyword);  // only the command has it
+  std::ranges::replace(name, '_', '-');
+  return command.find(name);
+}
+
 /// Returns the text of an error with the options as they are typed: "--method gptq" for "method =
 /// gptq". Names of options stand at its start, and anywhere in errors that are about options alone.
 std::string in_words_of(const Command& command, const Error& e) {
@@ -146,7 +155,7 @@ std::string in_words_of(const Command& command, const Error& e) {
     const bool is_name = at == 0 || (of_options != nullptr && text[at - 1] == ' ' &&
                                      (e.code != ErrorCode::output_in_input || after_inside));
     const std::string_view keyword = is_name ? keyword_at(text, at) : "";
-    const CommandOption* const option = keyword.empty() ? nullptr : command.find_keyword(keyword);
+    const CommandOption* const option = option_of(command, keyword);
     const bool has_value = text.substr(at + keyword.size()).starts_with(" = ");
     if (option == nullptr || (of_options == nullptr && !has_value)) {
       out += text[at++];
@@ -156,7 +165,7 @@ std::string in_words_of(const Command& command, const Error& e) {
     at += keyword.size() + (has_value ? 2 : 0);
   }
   const CommandOption* const at_fault =
-      of_options == nullptr ? nullptr : command.find_keyword(of_options->option);
+      option_of(command, of_options == nullptr ? "" : of_options->option);
   if (at_fault == nullptr || out.find(at_fault->name()) != out.npos) return out;
   return fmt::format("{}: {}", at_fault->name(), out);
 }

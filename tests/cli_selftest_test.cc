@@ -50,7 +50,7 @@ TEST_F(Cli, SelftestRefusesImpossibleOptionsFirst) {
   EXPECT_EQ(run({"selftest", "--device", "gpu"}).status, 2);
   const Result r = run({"selftest", "--device", "cuda:999"});
   EXPECT_EQ(r.status, 1);
-  EXPECT_THAT(r.err, HasSubstr("device = cuda:999"));
+  EXPECT_THAT(r.err, HasSubstr("--device cuda:999"));
 }
 
 }  // namespace nvfp4::cli_selftest_test

@@ -77,7 +77,7 @@ TEST_F(Cli, ErrorsOfTheTable) {
 
 TEST_F(Cli, TunesGpusOnly) {
   if (!cuda_devices().empty()) GTEST_SKIP() << "there is a GPU";
-  expect_one_line_error(run({"tune", "--shape", "64x64"}), 1, {"device = cuda:0"});
+  expect_one_line_error(run({"tune", "--shape", "64x64"}), 1, {"--device cuda:0"});
   EXPECT_FALSE(has(run({"tune", "--shape", "64x64"}).err, "same bytes")) << "times are no bytes";
 }
 

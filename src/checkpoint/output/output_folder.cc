@@ -164,8 +164,8 @@ OutputFolder::Start OutputFolder::decide() {
     started_empty_ = entries.empty();
     if (started_empty_) return Start::fresh;
     require<IoError>(joins || overwrite_, ErrorCode::output_not_empty,
-                     "{}: holds {}, must be empty; hint: --overwrite replaces a model, --resume "
-                     "continues an interrupted run",
+                     "{}: holds {}, must be empty; hint: name a new folder; --overwrite replaces a "
+                     "model, --resume continues an interrupted run",
                      path_.string(), entries.back().string());
     require_own_folders();
     const std::optional<std::string> text = overwrite_ ? std::nullopt : text_if_there(journal);

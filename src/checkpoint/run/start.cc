@@ -54,7 +54,7 @@ std::vector<UsedPath> reads_of(const TransformOptions& options) {
 void check_given(const RunOptions& options) {
   of_option("overwrite", [&] {
     require<ValueError>(!options.resume || !options.overwrite,
-                        "resume and overwrite are both set, must be one of them");
+                        "resume and overwrite are both set; hint: leave one of them out");
   });
 }
 
@@ -67,11 +67,12 @@ void check_given(const QuantizeCheckpointOptions& options) {
                         options.ranks - 1);
   require<OptionsError>(
       options.ranks == 1 || !options.overwrite,
-      "ranks = {} and overwrite are both set: ranks cannot tell the old output from "
+      "ranks = {} and overwrite are both set: processes cannot tell the old files from "
       "what the others write; hint: remove it before",
       options.ranks);
   of_option("size", [&] {
-    require<ValueError>(!options.bits || !options.size, "bits and size are both set, must be one");
+    require<ValueError>(!options.bits || !options.size,
+                        "bits and size are both set; hint: leave one of them out");
   });
   require<OptionsError>(!options.bits || (*options.bits >= 4.5 && *options.bits <= 16),
                         "bits = {}, must be from 4.5 to 16", options.bits.value_or(0));
@@ -108,7 +109,9 @@ RunContext start_run(TransformOptions& options) {
   // A recipe that changes nothing leaves no trace: the output has the bytes of a run without it.
   if (recipe.rules.empty() && recipe.kv_cache.empty()) return run;
   require<OptionsError>(!options.bits && !options.size,
-                        "bits or size is set and a recipe is given, which chooses the layers too");
+                        "bits or size is set and a recipe is given, which chooses the layers, too; "
+                        "hint: leave one of "
+                        "them out");
   options.layers = std::make_shared<const Recipe>(std::move(recipe));
   return run;
 }
