@@ -395,19 +395,16 @@ class Nvfp4Experts(_Packs, nn.Module):
             for name in ("gate_up_proj", "down_proj"))
 
     @staticmethod
-    def quantize_in_place(module, name, quantize_input, method, halves=1):
-        """Quantizes the experts of a module, without pack(). `halves`: 2 gives gate and up a scale each."""
+    def quantize_in_place(module, name, quantize_input, method):
+        """Quantizes the experts of a module, without pack(). Gate and up of an expert share a global scale."""
         stacks = {"gate_up": module.gate_up_proj.detach(), "down": module.down_proj.detach()}
         device = stacks["down"].device
         Nvfp4Experts.take_over(module, FORMS["modelopt"], name, quantize_input, quantize_input, device)
         for part, stack in stacks.items():
             codes, scales, scale = (module._buffers[f"{part}_{end}"] for end in Nvfp4Experts.ENDS[:3])
-            pieces = halves if part == "gate_up" else 1
             for expert, matrix in enumerate(stack):
-                for piece, rows in enumerate(matrix.chunk(pieces)):
-                    q, at = _quantized(rows, method, None), slice(piece * len(rows), (piece + 1) * len(rows))
-                    codes[expert, at], scales[expert, at] = q.codes, q.scales
-                    scale[expert, piece if pieces > 1 else slice(None)] = q.global_scale
+                q = _quantized(matrix, method, None)
+                codes[expert], scales[expert], scale[expert] = q.codes, q.scales, q.global_scale
             if quantize_input:
                 module._buffers[f"{part}_inputs"].fill_(1.0)
 

@@ -56,7 +56,7 @@ def quantize_(module: nn.Module, *, scheme: str = "w4a4", method: str = "mse",
     for name, key in plan.layers.items():
         layer = layers.pop(name)
         if key is None:
-            Nvfp4Experts.quantize_in_place(layer, name, plan.quantize_input, method, plan.halves[name])
+            Nvfp4Experts.quantize_in_place(layer, name, plan.quantize_input, method)
             continue
         parent, _, last = name.rpartition(".")
         setattr(module.get_submodule(parent), last, Nvfp4Linear.unpacked_from(
@@ -84,7 +84,6 @@ class _Plan:
 
     layers: dict  #: name -> key in `groups`; None: experts
     groups: dict  #: key -> names of the layers that share a global scale
-    halves: dict  #: name of experts -> global scales of each gate_up
     quantize_input: bool
 
 
@@ -158,16 +157,13 @@ def _plan(module, layers, scheme, recipe, chosen):
     if left:
         warnings.warn(f"{len(left)} weights stay, such as {left[0]}: they are in no nn.Linear, Conv1D or stack of experts "
                       "that is read", stacklevel=3)
-    plan = _Plan({}, defaultdict(list), {}, quantizes_inputs(report["scheme"]))
+    plan = _Plan({}, defaultdict(list), quantizes_inputs(report["scheme"]))
     for layer, tensors in names.items():
         if any(actions[name] != "quantized" for name in tensors):
             continue
-        keys = _core.fuse_keys([name.removesuffix(".weight") for name in tensors], config)
+        plan.layers[layer] = None
         if is_linear(layers[layer]):
-            plan.layers[layer] = keys[0]
-            plan.groups[keys[0]].append(layer)
-        else:
-            plan.layers[layer] = None
-            of_gate_up = {key for key, name in zip(keys, tensors) if stored[name][1] == {f"{layer}.gate_up_proj"}}
-            plan.halves[layer] = max(1, len(of_gate_up) // len(layers[layer].gate_up_proj))
+            (key,) = _core.fuse_keys([tensors[0].removesuffix(".weight")], config)
+            plan.layers[layer] = key
+            plan.groups[key].append(layer)
     return plan
