@@ -1,17 +1,16 @@
 """Modules of a model with NVFP4 weights: linear layers and stacked experts."""
 
 import functools
-import sys
 
 import torch
 from torch import nn
 
 from .. import _gemm
-from .._errors import FormatError, InvalidValueError, UnsupportedError
+from .._errors import FormatError, UnsupportedError
 from .._forms import FORMS
-from .._quantize import global_scales, quantize
 from . import experts as expert_operators
 from .operators import InputMode, pack_bytes, packed_weights
+from .weights import is_linear, matrix_of, quantized, quantizes_inputs
 
 
 def _unpacked(data, groups, rows, cols):
@@ -26,38 +25,6 @@ def _checked(name, scale):
     if not bool(((scale > 0) & scale.isfinite()).all()):
         raise FormatError(f"tensor '{name}': {scale.flatten().tolist()[0]}, must be positive and finite")
     return scale
-
-
-def is_linear(module):
-    """Reports whether a module computes x · Wᵀ + b as nn.Linear or as Conv1D of transformers does."""
-    known = isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward and "forward" not in vars(module)
-    return (known and not isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)) or is_transposed(module)
-
-
-def is_transposed(module):
-    """Reports whether a module is a Conv1D of transformers, which stores [K, N]."""
-    transformers = sys.modules.get("transformers.pytorch_utils")
-    return transformers is not None and type(module) is transformers.Conv1D
-
-
-def matrix_of(module):
-    """Returns the weight [N, K] of a linear layer."""
-    weight = module.weight.detach()
-    return weight.t().contiguous() if is_transposed(module) else weight
-
-
-def _quantized(matrix, method, scale):
-    """Returns a QuantizedTensor of W [N, K]. `scale`: (multiplier, divisor), or None to measure them."""
-    multiplier, divisor = global_scales(matrix, method) if scale is None else scale
-    return quantize(matrix, method, global_scale=multiplier, global_divisor=divisor,
-                    scale_dtype="float8_e4m3fn", check_finite=matrix.device.type == "cpu")
-
-
-def quantizes_inputs(scheme):
-    """Returns whether a scheme is W4A4. Raises InvalidValueError for an unknown one."""
-    if scheme not in ("w4a4", "w4a16"):
-        raise InvalidValueError(f"scheme = {scheme!r}, must be 'w4a4' or 'w4a16'")
-    return scheme == "w4a4"
 
 
 class _Packs:
@@ -178,7 +145,7 @@ class Nvfp4Linear(_Packs, nn.Linear):
             raise UnsupportedError(f"{name or 'linear'}: a {type(linear).__name__}, must be an nn.Linear")
         matrix, form = matrix_of(linear), FORMS["modelopt"]
         layer = cls(form, name, *matrix.shape, linear.bias, quantize_input, quantize_input, matrix.device)
-        q = _quantized(matrix, method, scale)
+        q = quantized(matrix, method, scale)
         for at, part in zip(form.names, (q.codes, q.scales, q.global_scale, 1.0)):
             if at in layer._buffers:
                 layer._buffers[at].copy_(part if at == form.input_scale else part.reshape(layer._buffers[at].shape))
@@ -403,7 +370,7 @@ class Nvfp4Experts(_Packs, nn.Module):
         for part, stack in stacks.items():
             codes, scales, scale = (module._buffers[f"{part}_{end}"] for end in Nvfp4Experts.ENDS[:3])
             for expert, matrix in enumerate(stack):
-                q = _quantized(matrix, method, None)
+                q = quantized(matrix, method, None)
                 codes[expert], scales[expert], scale[expert] = q.codes, q.scales, q.global_scale
             if quantize_input:
                 module._buffers[f"{part}_inputs"].fill_(1.0)

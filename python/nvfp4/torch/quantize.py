@@ -17,8 +17,9 @@ from .. import _core
 from .._checkpoint import quantize_checkpoint
 from .._errors import InvalidValueError, UnsupportedError
 from .._quantize import amax, global_scales, known_method
-from .modules import Nvfp4Experts, Nvfp4Linear, fuse, is_linear, is_transposed, matrix_of, pack, quantizes_inputs
+from .modules import Nvfp4Experts, Nvfp4Linear, fuse, pack
 from .origins import Origins
+from .weights import is_linear, is_transposed, matrix_of, quantizes_inputs
 
 _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
 #: The parameters of experts that are stacked.
