@@ -41,17 +41,24 @@ struct Counts {
   }
 };
 
-/// Returns the number of blocks with a nonzero code and a scale of a magnitude from `least` to
+/// Reports whether one of two codes is neither zero nor the largest.
+bool is_in_between(std::byte pair) {
+  const auto codes = std::to_integer<unsigned>(pair);
+  const auto between = [](unsigned magnitude) { return magnitude != 0 && magnitude != 7; };
+  return between(codes & 7) || between(codes >> 4 & 7);
+}
+
+/// Returns the number of blocks with a counted code and a scale of a magnitude from `least` to
 /// `most`, as E4M3.
 std::int64_t blocks_with_codes(const std::vector<std::byte>& codes,
                                const std::vector<std::byte>& scales, std::uint8_t least,
-                               std::uint8_t most) {
+                               std::uint8_t most, bool (*counts)(std::byte) = is_not_zero) {
   std::int64_t found = 0;
   for (std::size_t b = 0; b < scales.size(); ++b) {
     const auto magnitude = std::to_integer<std::uint8_t>(scales[b] & std::byte{0x7F});
     if (magnitude < least || magnitude > most) continue;
     const auto begin = codes.begin() + static_cast<std::ptrdiff_t>(8 * b);
-    found += std::any_of(begin, begin + 8, is_not_zero);
+    found += std::any_of(begin, begin + 8, counts);
   }
   return found;
 }
@@ -84,7 +91,8 @@ Counts count(const LogicalTensor& t, const Chunk& chunk) {
     counts.zero = blocks_with_codes(codes, scales, 0, 0);
     if (tiny) counts.positive = blocks_with_codes(codes, scales, 1, 0x7F);
     if (subnormal) counts.subnormal = blocks_with_codes(codes, scales, 1, 7);
-    if (saturated) counts.largest = blocks_with_codes(codes, scales, 0x7E, 0x7E);
+    // Ternary and constant matrices have the largest scale, too. Only a cut leaves smaller codes.
+    if (saturated) counts.largest = blocks_with_codes(codes, scales, 0x7E, 0x7E, is_in_between);
   }
   return counts;
 }
