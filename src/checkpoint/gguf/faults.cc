@@ -165,7 +165,8 @@ class Check {
 
   bool is_sparse(std::int64_t layer) const {
     if (!architecture_.experts) return false;
-    if (layer < header_.integer(whole("leading_dense_block_count")).value_or(0)) return false;
+    if (architecture_.latent)
+      return layer >= header_.integer(whole("leading_dense_block_count")).value_or(0);
     const std::string prefix = fmt::format("blk.{}.", layer);
     return find(prefix + "ffn_gate_inp.weight") != nullptr ||
            find(prefix + "ffn_up.weight") == nullptr;
@@ -212,17 +213,21 @@ class Check {
   }
   std::int64_t per_head(std::string_view key) {
     const auto number = given(key);
-    return number ? *number : value("embedding_length") / heads();
+    if (number) return *number;
+    const std::int64_t all = value("embedding_length");  // named before the number of heads
+    return all / heads();
   }
   std::int64_t key_length() { return per_head("attention.key_length"); }
   std::int64_t value_length() { return per_head("attention.value_length"); }
   std::int64_t expert_size() {
     if (const auto number = given("expert_feed_forward_length")) return *number;
-    return value("feed_forward_length") / value("expert_used_count");
+    const std::int64_t all = value("feed_forward_length");
+    return all / value("expert_used_count");
   }
 
   /// Returns a dimension. Source of the values without keys: llama.cpp, src/llama-model.cpp.
   std::int64_t value(Size size) {
+    std::int64_t first = 0;  // factors and terms are computed in the order in which they are named
     switch (size) {
       case Size::none:
       case Size::one:
@@ -238,13 +243,17 @@ class Check {
       case Size::feed_forward:
         return value("feed_forward_length");
       case Size::queries:
-        return heads() * key_length();
+        first = heads();
+        return first * key_length();
       case Size::keys:
-        return kv_heads() * key_length();
+        first = kv_heads();
+        return first * key_length();
       case Size::values:
-        return kv_heads() * value_length();
+        first = kv_heads();
+        return first * value_length();
       case Size::outputs:
-        return heads() * value_length();
+        first = heads();
+        return first * value_length();
       case Size::head:
         return key_length();
       case Size::experts:
@@ -252,7 +261,10 @@ class Check {
       case Size::expert_size:
         return expert_size();
       case Size::shared_size: {
-        if (architecture_.latent) return value("expert_shared_count") * expert_size();
+        if (architecture_.latent) {
+          first = value("expert_shared_count");
+          return first * expert_size();
+        }
         const auto number = given("expert_shared_feed_forward_length");
         return number ? *number : value("feed_forward_length");
       }
@@ -261,9 +273,11 @@ class Check {
       case Size::latent:
         return value("attention.kv_lora_rank");
       case Size::latent_rope:
-        return value("attention.kv_lora_rank") + value("rope.dimension_count");
+        first = value("attention.kv_lora_rank");
+        return first + value("rope.dimension_count");
       case Size::latent_heads:
-        return heads() * (key_length() - value("rope.dimension_count") + value_length());
+        first = heads();
+        return first * (key_length() + value_length() - value("rope.dimension_count"));
     }
     return 0;
   }
