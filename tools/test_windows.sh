@@ -162,7 +162,7 @@ win quantize big stopped --resume --quiet
 diff -r big-out stopped || die "resumed after Ctrl-C, other bytes"
 pass "Ctrl-C says how to go on"
 
-fails 2 "see 'nvfp4 quantize --help'" quantize
+fails 2 "'nvfp4 quantize --help' lists" quantize
 fails 1 "[NV" quantize windows/none windows/none2
 fails 1 "must be empty" quantize windows/model windows/out
 pass "errors: text and status"
