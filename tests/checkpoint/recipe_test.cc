@@ -113,6 +113,27 @@ TEST_F(Recipes, DefaultExclusionsNeedAKindOrName) {
                            {"r.yaml, line 2", "model.norm.weight cannot be quantized"});
 }
 
+TEST_F(Recipes, WeightsOnlyStandsBesideWeightsWithInputs) {
+  write_tiny_llama(in_);
+  const QuantizeReport report = run_rules("  - {kind: attention, action: w4a16}\n");
+  EXPECT_EQ(report.rules.at(0).action, "w4a16");
+  const LoadedModel out(dir_ / "out");
+  std::size_t inputs = 0;
+  for (const std::string& name : quantized(report)) {
+    const bool has = out.has(name.substr(0, name.rfind('.')) + ".input_scale");
+    EXPECT_EQ(has, name.find("self_attn") == name.npos) << name;
+    inputs += has;
+  }
+  EXPECT_EQ(inputs, 6u);
+  EXPECT_THAT(read_text(dir_ / "out" / "README.md"), HasSubstr("except those of 8 layers (W4A16)"));
+  EXPECT_FALSE(verify_checkpoint(verify_options(dir_ / "out", in_)).broken());
+  const QuantizeReport all = run_rules("  - {match: '*', action: w4a16}\n");
+  EXPECT_EQ(all.scheme, Scheme::nvfp4a16) << "no layer has quantized inputs";
+  EXPECT_EQ(LoadedFolder(dir_ / "out").quantization()["quant_algo"], "W4A16_NVFP4");
+  expect_error<ValueError>([&] { run_rules("  - {match: '*.0.*k_proj', action: w4a16}\n"); },
+                           {"k_proj gets w4a16 (r.yaml, line 2)", "one action"});
+}
+
 TEST_F(Recipes, IgnoreAndIncludeWin) {
   write_tiny_llama(in_);
   auto options = quantize_options(in_, dir_ / "out");

@@ -53,6 +53,37 @@ TEST(CompressedTensors, ConfigIsTheOneOfTheFormat) {
   EXPECT_EQ(kCompressedTensors.hf_quant_config, nullptr);
 }
 
+TEST(Schemes, BothInOneCheckpointAreDeclaredByName) {
+  const std::vector<std::string> quantized = {"m.down_proj", "m.o_proj", "m.q_proj"};
+  const auto facts = [&](std::span<const std::string> weights_only) {
+    return ConfigFacts{Scheme::nvfp4, {}, quantized, {}, weights_only};
+  };
+  const std::vector<std::string> one = {"m.o_proj"}, two = {"m.down_proj", "m.o_proj"};
+  const Json config = kModelOpt.quantization_config(facts(one));
+  EXPECT_EQ(config["quant_algo"], "MIXED_PRECISION");
+  const Json layers = Json::parse(R"({"m.down_proj": {"quant_algo": "NVFP4", "group_size": 16},
+      "m.o_proj": {"quant_algo": "W4A16_NVFP4", "group_size": 16},
+      "m.q_proj": {"quant_algo": "NVFP4", "group_size": 16}})");
+  EXPECT_EQ(config["quantized_layers"], layers);
+  EXPECT_EQ(kModelOpt.hf_quant_config(facts(one))["quantization"]["quantized_layers"], layers);
+  const auto expect_groups = [&](const CheckpointFormat& format,
+                                 std::span<const std::string> weights_only, const char* w4a4,
+                                 const char* w4a16) {
+    const Json all = format.quantization_config(facts(weights_only));
+    const Json& groups = all["config_groups"];
+    ASSERT_EQ(groups.size(), 2u);
+    for (const auto& [name, group] : groups.items()) {
+      const Json inputs = group.value("input_activations", Json());
+      EXPECT_EQ(group["targets"], Json::parse(inputs.is_null() ? w4a16 : w4a4)) << name;
+      EXPECT_EQ(group["weights"]["num_bits"], 4);
+    }
+  };
+  expect_groups(kModelOpt, one, R"(["m.down_proj", "m.q_proj"])", R"(["m.o_proj"])");
+  expect_groups(kCompressedTensors, one, R"(["Linear"])", R"(["m.o_proj"])");
+  expect_groups(kCompressedTensors, two, R"(["m.q_proj"])", R"(["Linear"])");
+  EXPECT_EQ(kCompressedTensors.quantization_config(facts(one))["format"], "nvfp4-pack-quantized");
+}
+
 TEST(CheckpointFormat, AnUnknownNameListsTheKnownOnes) {
   EXPECT_EQ(&checkpoint_format("modelopt"), &kModelOpt);
   expect_error<ValueError>([] { checkpoint_format("gptq"); },

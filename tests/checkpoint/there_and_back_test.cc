@@ -69,12 +69,12 @@ fs::path output(const TempDir& dir, const std::string& name, const std::string& 
 
 /// The source quantized, converted and converted back, and again; `lost` does not come back.
 void expect_the_same(const TempDir& dir, const std::string& from, const std::string& to,
-                     Scheme scheme, const std::vector<std::string>& lost = {}) {
-  SCOPED_TRACE(fmt::format("{} > {}, {}", from, to, static_cast<int>(scheme)));
+                     const std::string& recipe, const std::vector<std::string>& lost = {}) {
+  SCOPED_TRACE(fmt::format("{} > {}, {}", from, to, recipe));
   const TempDir out;
   auto options = quantize_options(dir / "source", out / "quantized");
   options.format = from == "gguf" ? "modelopt" : from;  // a folder, where scales can be changed
-  options.scheme = scheme;
+  options.recipe = recipe;
   quantize_checkpoint(options);
   scatter_scales(options.output);
   const fs::path a = from == "gguf" ? output(out, "a", from) : options.output;
@@ -89,16 +89,20 @@ void expect_the_same(const TempDir& dir, const std::string& from, const std::str
   expect_same_files(model_files(b), model_files(d));
 }
 
-struct ThereAndBack : FolderTest {};
+/// W4A4, W4A16, and both in one checkpoint.
+struct ThereAndBack : FolderTest {
+  const std::vector<std::string> recipes = {"all", "w4a16", (dir / "both.yaml").string()};
+  ThereAndBack() { write_text(dir / "both.yaml", "rules:\n- {kind: attention, action: w4a16}\n"); }
+};
 
 TEST_F(ThereAndBack, OneShardGivesTheSameFiles) {
   write_mixed(dir / "source", {{"format", "mlx"}, {"made by", "na\xC3\xAFve \"quotes\""}});
   const std::string forms[] = {"modelopt", "compressed-tensors", "comfyui", "gguf"};
   for (const std::string& from : forms)
     for (const std::string& to : forms)
-      for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+      for (const std::string& recipe : recipes) {
         const bool folder_to_file = to == "gguf" && from != "gguf";
-        expect_the_same(dir, from, to, scheme,
+        expect_the_same(dir, from, to, recipe,
                         folder_to_file ? std::vector<std::string>{"generation_config.json"}
                                        : std::vector<std::string>{});
       }
@@ -109,8 +113,7 @@ TEST_F(ThereAndBack, SeveralShardsGiveTheSameFiles) {
   const std::string forms[] = {"modelopt", "compressed-tensors"};
   for (const std::string& from : forms)
     for (const std::string& to : forms)
-      for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16})
-        expect_the_same(dir, from, to, scheme);
+      for (const std::string& recipe : recipes) expect_the_same(dir, from, to, recipe);
 }
 
 /// FP8 beside NVFP4, and what says that the cache is FP8.

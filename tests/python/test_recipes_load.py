@@ -10,8 +10,11 @@ safetensors = pytest.importorskip("safetensors.torch")
 
 pytestmark = pytest.mark.usefixtures("without_our_backend")
 
-#: recipe -> linear layers that are quantized, of two layers of seven
-QUANTIZED = {"all": 14, "mlp": 6, "nvidia": 14, "w4a16": 14}
+#: W4A16 beside W4A4
+BOTH = "rules:\n- {kind: attention, action: w4a16}\n"
+
+#: recipe or its text -> linear layers that are quantized, of two layers of seven
+QUANTIZED = {"all": 14, "mlp": 6, "nvidia": 14, "w4a16": 14, BOTH: 14}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +38,9 @@ def source(tmp_path_factory):
 @pytest.mark.parametrize("recipe", QUANTIZED)
 def test_weights_are_those_of_our_own_dequantized_model(source, tmp_path, recipe):
     """One rounding to BF16 each, of numbers that differ in FP32 by how they are multiplied."""
-    report = nvfp4.quantize_checkpoint(source, tmp_path / "out", recipe=recipe, format="compressed-tensors",
+    (tmp_path / "both.yaml").write_text(BOTH)
+    report = nvfp4.quantize_checkpoint(source, tmp_path / "out", format="compressed-tensors",
+                                       recipe=tmp_path / "both.yaml" if recipe == BOTH else recipe,
                                        statistics=source.parent / "stats" if recipe == "nvidia" else None)
     assert sum(t["action"] != "kept" for t in report["tensors"]) == QUANTIZED[recipe]
     verdict = nvfp4.verify(tmp_path / "out", source=source)
@@ -46,6 +51,10 @@ def test_weights_are_those_of_our_own_dequantized_model(source, tmp_path, recipe
     assert len(linears) == QUANTIZED[recipe]
     expected = safetensors.load_file(tmp_path / "plain" / "model.safetensors")
     assert len(plain_parameters(theirs)) == 3 + 2 * 9
+    if recipe == BOTH:
+        with_inputs = [name for name, m in quantized_linears(theirs).items()
+                       if m.quantization_scheme.input_activations is not None]
+        assert len(with_inputs) == 6 and all(".mlp." in name for name in with_inputs)
     for key, p in plain_parameters(theirs).items():
         distance = (p.double() - expected[key].double()).abs()
         assert (distance <= 2.1 * 2.0**-8 * expected[key].double().abs()).all(), key

@@ -12,7 +12,7 @@ GROUPS = {
     "chosen": "chosen or another_kind_are or exclusions",
     "dense": "serves_a_dense",
     "experts": "serves_experts",
-    "types": "types_that_verify",
+    "types": "types_that_verify or of_both_schemes",
 }
 
 

@@ -85,10 +85,21 @@ Json fp8_group(const ConfigFacts& facts, Fp8Module::Scales scales) {
 Json quantization_config(const ConfigFacts& facts) {
   const bool mixed = !facts.fp8.empty();
   Json groups;
+  const auto add_nvfp4 = [&](Scheme scheme, Json targets) {
+    groups[fmt::format("group_{}", groups.size())] =
+        group(std::move(targets), nvfp4(false), scheme == Scheme::nvfp4 ? nvfp4("local") : Json(),
+              mixed ? Json("nvfp4-pack-quantized") : Json());
+  };
   // Names take precedence over "Linear", so the other groups get their own modules.
-  groups["group_0"] =
-      group({"Linear"}, nvfp4(false), facts.scheme == Scheme::nvfp4 ? nvfp4("local") : Json(),
-            mixed ? Json("nvfp4-pack-quantized") : Json());
+  const Scheme most =
+      2 * facts.weights_only.size() > facts.quantized.size() ? Scheme::nvfp4a16 : facts.scheme;
+  add_nvfp4(most, {"Linear"});
+  if (!facts.weights_only.empty()) {
+    Json others = Json::array();
+    for (const std::string& module : facts.quantized)
+      if (facts.scheme_of(module) != most) others.push_back(module);
+    add_nvfp4(most == Scheme::nvfp4 ? Scheme::nvfp4a16 : Scheme::nvfp4, std::move(others));
+  }
   for (const auto scales : {Fp8Module::Scales::tensor, Fp8Module::Scales::channel,
                             Fp8Module::Scales::block, Fp8Module::Scales::mx})
     if (Json fp8 = fp8_group(facts, scales); !fp8.is_null())

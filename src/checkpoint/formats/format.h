@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -50,15 +51,23 @@ Fp8Module fp8_module(const LogicalTensor& t);
 bool has_one_scale(const LogicalTensor& t);
 
 struct ConfigFacts {
-  Scheme scheme = Scheme::nvfp4;
+  Scheme scheme = Scheme::nvfp4;  ///< scheme of `quantized`, except for `weights_only`
   std::span<const KeptModule> kept;
   std::span<const std::string> quantized;  ///< modules in NVFP4
   std::span<const Fp8Module> fp8 = {};
+  /// Sorted modules of `quantized` in W4A16. Empty if all modules have one scheme.
+  std::span<const std::string> weights_only = {};
   std::string kv_cache = {};  ///< "FP8" if the checkpoint has scales of the cache
   /// The model_type entries of config.json, outermost first.
   std::span<const std::string> model_types = {};
   /// The "quantization_config" of a DeepSeek-V4 input. It stays, except for the experts.
   const Json* native = nullptr;
+
+  Scheme scheme_of(const std::string& module) const {
+    return std::ranges::binary_search(weights_only, module) ? Scheme::nvfp4a16 : scheme;
+  }
+  /// Reports whether the checkpoint has quantized weights of several kinds.
+  bool is_mixed() const { return !fp8.empty() || !weights_only.empty(); }
 };
 
 struct ModelConfig;

@@ -66,7 +66,8 @@ std::string listed(const std::string& module) {
 Json quantized_layers(const ConfigFacts& facts) {
   Json layers = Json::object();
   for (const std::string& module : facts.quantized)
-    layers[listed(module)] = {{"quant_algo", algorithm(facts.scheme)}, {"group_size", 16}};
+    layers[listed(module)] = {{"quant_algo", algorithm(facts.scheme_of(module))},
+                              {"group_size", 16}};
   for (const Fp8Module& module : facts.fp8)
     layers[module.name] = module.scales == Fp8Module::Scales::mx
                               ? Json{{"quant_algo", "MXFP8"}, {"group_size", kMxfp8Block}}
@@ -75,7 +76,7 @@ Json quantized_layers(const ConfigFacts& facts) {
 }
 
 const char* all_algorithm(const ConfigFacts& facts) {
-  return facts.fp8.empty() ? algorithm(facts.scheme) : "MIXED_PRECISION";
+  return facts.is_mixed() ? "MIXED_PRECISION" : algorithm(facts.scheme);
 }
 
 /// Returns the configuration of DeepSeek-V4: new experts beside copied FP8 attention, head and
@@ -101,24 +102,29 @@ Json native_config(const ConfigFacts& facts) {
 
 Json quantization_config(const ConfigFacts& facts) {
   if (facts.native != nullptr) return native_config(facts);
-  const bool activations = facts.scheme == Scheme::nvfp4;
   Json groups;
-  if (facts.fp8.empty()) {
-    groups["group_0"] = nvfp4_group(activations, {"Linear"});
+  const auto add = [&](Json group) {
+    if (!group["targets"].empty())
+      groups[fmt::format("group_{}", groups.size())] = std::move(group);
+  };
+  if (!facts.is_mixed()) {
+    add(nvfp4_group(facts.scheme == Scheme::nvfp4, {"Linear"}));
   } else {
-    Json four = Json::array();
-    for (const std::string& module : facts.quantized)
-      if (four.empty() || four.back() != listed(module)) four.push_back(listed(module));
-    if (!four.empty()) groups["group_0"] = nvfp4_group(activations, std::move(four));
+    for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+      Json four = Json::array();
+      for (const std::string& module : facts.quantized)
+        if (facts.scheme_of(module) == scheme && (four.empty() || four.back() != listed(module)))
+          four.push_back(listed(module));
+      add(nvfp4_group(scheme == Scheme::nvfp4, std::move(four)));
+    }
     using Scales = Fp8Module::Scales;
     for (const Scales scales : {Scales::tensor, Scales::channel, Scales::mx}) {
       Json targets = Json::array();
       for (const Fp8Module& module : facts.fp8)
         if (module.scales == scales) targets.push_back(module.name);
-      if (targets.empty()) continue;
-      Json& eight = groups[fmt::format("group_{}", groups.size())];
-      eight = group(8, scales == Scales::mx ? kMxfp8Block : 0, true, std::move(targets));
+      Json eight = group(8, scales == Scales::mx ? kMxfp8Block : 0, true, std::move(targets));
       if (scales == Scales::channel) eight["weights"]["strategy"] = "channel";
+      add(std::move(eight));
     }
   }
   Json json = {{"config_groups", std::move(groups)},
@@ -126,7 +132,7 @@ Json quantization_config(const ConfigFacts& facts) {
                {"quant_algo", all_algorithm(facts)},
                {"producer", producer()},
                {"quant_method", "modelopt"}};
-  if (!facts.fp8.empty()) json["quantized_layers"] = quantized_layers(facts);
+  if (facts.is_mixed()) json["quantized_layers"] = quantized_layers(facts);
   if (facts.kv_cache == "FP8")
     json["kv_cache_scheme"] = {{"dynamic", false}, {"num_bits", 8}, {"type", "float"}};
   return json;
@@ -139,7 +145,7 @@ Json hf_quant_config(const ConfigFacts& facts) {
       {"kv_cache_quant_algo", facts.kv_cache.empty() ? Json(nullptr) : Json(facts.kv_cache)},
       {"group_size", 16},
       {"exclude_modules", exclude_globs(facts).entries}};
-  if (!facts.fp8.empty()) json["quantized_layers"] = quantized_layers(facts);
+  if (facts.is_mixed()) json["quantized_layers"] = quantized_layers(facts);
   return {{"producer", producer()}, {"quantization", std::move(json)}};
 }
 

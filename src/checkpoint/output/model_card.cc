@@ -141,7 +141,7 @@ class Card {
       for (const std::string& word : words) out += fmt::format("- {}\n", yaml(word));
     }
     out += fmt::format("quantized_by: nvfp4.cpp\ntags:\n- nvfp4\n- fp4\n- {}\n- {}\n",
-                       scheme_name(options_.scheme), plan_.format->name);
+                       scheme_name(plan_.scheme), plan_.format->name);
     return out + "---\n";
   }
 
@@ -163,6 +163,14 @@ class Card {
     return out + options::words_of(kQuantizeOptions, given);
   }
 
+  std::string activations() const {
+    if (plan_.scheme == Scheme::nvfp4a16) return "Activations stay in 16 bits (W4A16)";
+    return "Activations are 4-bit, too (W4A4)" +
+           (plan_.weights_only == 0
+                ? ""
+                : fmt::format(", except those of {} layers (W4A16)", plan_.weights_only));
+  }
+
   std::string head() const {
     const std::string of = origin_ ? fmt::format("[{0}](https://huggingface.co/{0}) at {1}",
                                                  origin_->id, origin_->commit)
@@ -172,10 +180,7 @@ class Card {
         "{}, its weights quantized to NVFP4: 4-bit elements (E2M1), an E4M3 scale for each 16 of "
         "them, one FP32 scale for each tensor. {}. Block scales were chosen by `{}`, the format is "
         "`{}`.\n\nMade by nvfp4.cpp {}:\n\n```sh\n{}\n```\n",
-        plain(name_), of,
-        options_.scheme == Scheme::nvfp4 ? "Activations are 4-bit, too (W4A4)"
-                                         : "Activations stay in 16 bits (W4A16)",
-        report_.method, plan_.format->name, version(), command());
+        plain(name_), of, activations(), report_.method, plan_.format->name, version(), command());
   }
 
   std::string recipe() const {

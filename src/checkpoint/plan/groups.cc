@@ -64,7 +64,7 @@ std::uint32_t MatrixPlanner::group(const EncodedTensor& c, std::size_t i) {
     group.differs |= group.copied && group.copied->multiplier != global.multiplier;
     take_larger(group.copied, global);
   }
-  if (const auto own = own_input(t, slice))
+  if (const auto own = own_input(c, slice))
     take_larger(group.input, own);
   else
     group.input_amax = std::max(group.input_amax, input_amax(c, slice));
@@ -72,10 +72,11 @@ std::uint32_t MatrixPlanner::group(const EncodedTensor& c, std::size_t i) {
 }
 
 /// Returns the input scale that the matrix has in the input, or gets by a repair.
-std::optional<GlobalScale> MatrixPlanner::own_input(const LogicalTensor& t,
+std::optional<GlobalScale> MatrixPlanner::own_input(const EncodedTensor& c,
                                                     const WeightSlice& slice) const {
+  const LogicalTensor& t = *c.source;
   if (t.correction.input) return t.correction.input;
-  if (!t.is_nvfp4() || options_.scheme == Scheme::nvfp4a16) return {};
+  if (!t.is_nvfp4() || c.scheme == Scheme::nvfp4a16) return {};
   // Without one, a weight gets an input scale like every quantized weight.
   if (options_.task == TransformOptions::Task::quantize && t.inputs.empty()) return {};
   return copied_input(t, slice, declared_);
@@ -99,8 +100,7 @@ float MatrixPlanner::input_amax(const EncodedTensor& c, const WeightSlice& slice
 }
 
 void MatrixPlanner::decide() {
-  const bool a16 = options_.scheme == Scheme::nvfp4a16;
-  if (a16 && options_.input_amax)
+  if (options_.scheme == Scheme::nvfp4a16 && options_.input_amax)
     plan_.warnings.emplace_back("--input-amax: no effect, scheme w4a16 has no input scales");
   share_inputs();
   plan_.units.reserve(group_of_.size());
@@ -109,7 +109,8 @@ void MatrixPlanner::decide() {
   for (Draft& group : groups_) {
     plan_.groups.push_back({.units = {}, .copied = group.encodes() ? group.copied : std::nullopt});
     if (!group.encodes() && group.differs) unequal.add(group.module());
-    if (!amax_file_.empty() && !a16) {  // Calibration data may not reach every expert.
+    const bool takes_input = group.fp8 || group.tensor->scheme == Scheme::nvfp4;
+    if (!amax_file_.empty() && takes_input) {  // Calibration data may not reach every expert.
       if (group.input_amax == 0) group.input_amax = group.kind->input_amax;
       if (group.input_amax == 0 && !group.input && !group.shared)
         missing.add(group.module(), group.members);
@@ -174,9 +175,10 @@ void MatrixPlanner::warn_of_partly_kept() {
   }
 }
 
-Work MatrixPlanner::nvfp4_work(const LogicalTensor& t, const WeightSlice& slice, const Draft& group,
+Work MatrixPlanner::nvfp4_work(const EncodedTensor& c, const WeightSlice& slice, const Draft& group,
                                Nvfp4Output output) const {
-  std::optional<GlobalScale> input = own_input(t, slice);
+  const LogicalTensor& t = *c.source;
+  std::optional<GlobalScale> input = own_input(c, slice);
   if (!input || (group.copies > 0 && group.encodes() && group.shared)) input = group.shared;
   output.input_is_given = input.has_value();
   output.input = input ? *input : GlobalScale::from_amax(group.input_amax, Quantizer::max);

@@ -53,10 +53,12 @@ void MatrixPlanner::add_nvfp4(const EncodedTensor& c, std::size_t i, PlannedShar
   }
   const Places places = c.stays_stacked && i > 0 ? plan_.units.back().places
                                                  : add_outputs(outputs_of(c, slice), shard);
-  if (!c.stays_stacked || i == 0)
+  if (!c.stays_stacked || i == 0) {
     modules_.quantized.push_back(c.stays_stacked ? c.source->name : slice.module);
+    if (c.scheme == Scheme::nvfp4a16) modules_.weights_only.push_back(modules_.quantized.back());
+  }
   const Unit& unit =
-      add_unit(c, i, places, nvfp4_work(*c.source, slice, groups_[group_of_[c.place + i]], output));
+      add_unit(c, i, places, nvfp4_work(c, slice, groups_[group_of_[c.place + i]], output));
   if (const auto* copied = unit.as<CopyWork>()) {
     ++copies_;
     if (places.input_global != kNone && !copied->output().input_is_given && !options_.input_amax)
@@ -69,9 +71,9 @@ void MatrixPlanner::add_nvfp4(const EncodedTensor& c, std::size_t i, PlannedShar
 std::vector<OutputTensor> MatrixPlanner::outputs_of(const EncodedTensor& c,
                                                     const WeightSlice& slice) const {
   if (c.stays_stacked)
-    return plan_.format->stack_tensors(options_.scheme, c.source->module(), c.source->matrices(),
+    return plan_.format->stack_tensors(c.scheme, c.source->module(), c.source->matrices(),
                                        slice.rows, slice.cols);
-  return plan_.format->tensors(options_.scheme, slice.module, slice.rows, slice.cols);
+  return plan_.format->tensors(c.scheme, slice.module, slice.rows, slice.cols);
 }
 
 /// Adds tensors of the plan's last tensor to the shard.

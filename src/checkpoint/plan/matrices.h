@@ -20,6 +20,7 @@ namespace nvfp4::checkpoint {
 struct EncodedTensor {
   const LogicalTensor* source = nullptr;
   Action action = Action::nvfp4;
+  Scheme scheme = Scheme::nvfp4;
   bool stays_stacked = false;       ///< the matrices stay one stack
   std::vector<WeightSlice> slices;  ///< empty if the tensor is one matrix
   std::size_t place = kNone;        ///< the planner's index of its first group, if it is grouped
@@ -36,6 +37,7 @@ struct ListedModules {
   std::vector<std::string> copied_fp8;
   std::vector<Fp8Module> fp8;
   std::vector<std::string> quantized;
+  std::vector<std::string> weights_only;  ///< those of `quantized` in W4A16
 };
 
 /// Adds matrices to a plan. First all tensors are put into the groups that share scales, because
@@ -81,7 +83,7 @@ class MatrixPlanner {
 
   std::uint32_t group(const EncodedTensor& tensor, std::size_t i);
   float input_amax(const EncodedTensor& tensor, const WeightSlice& slice);
-  std::optional<GlobalScale> own_input(const LogicalTensor& t, const WeightSlice& slice) const;
+  std::optional<GlobalScale> own_input(const EncodedTensor& c, const WeightSlice& slice) const;
   void share_inputs();
   void warn(const Listed& of, std::string text);
   void warn_of_partly_kept();
@@ -89,7 +91,7 @@ class MatrixPlanner {
   void warn_of_companions();
   void add_fp8(const EncodedTensor& tensor, std::size_t i, PlannedShard& shard);
   void add_nvfp4(const EncodedTensor& tensor, std::size_t i, PlannedShard& shard);
-  Work nvfp4_work(const LogicalTensor& t, const WeightSlice& slice, const Draft& group,
+  Work nvfp4_work(const EncodedTensor& c, const WeightSlice& slice, const Draft& group,
                   Nvfp4Output output) const;
   std::vector<OutputTensor> outputs_of(const EncodedTensor& tensor, const WeightSlice& slice) const;
   Places add_outputs(std::span<const OutputTensor> tensors, PlannedShard& shard);

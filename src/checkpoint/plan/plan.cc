@@ -163,6 +163,7 @@ class Planner {
       if (!c.selection.quantize) continue;
       c.matrices.source = &t;
       c.matrices.action = recipe.action(c.selection);
+      c.matrices.scheme = scheme_of(t, c.matrices.action);
       slice(c);
     }
   }
@@ -181,6 +182,12 @@ class Planner {
            !stays_f32(t.name, config_.model_types) && !cache_scales_.find(t);
   }
 
+  /// Returns the scheme of a weight that becomes or stays NVFP4.
+  Scheme scheme_of(const LogicalTensor& t, Action action) const {
+    const bool weights_only = action == Action::w4a16 || (options_.takes_scheme && t.weights_only);
+    return weights_only ? Scheme::nvfp4a16 : options_.scheme;
+  }
+
   /// Reports whether this is a 4-bit expert of a decoder layer. MTP experts stay MXFP4.
   static bool is_native_expert(const LogicalTensor& t) {
     return t.is_four_bits() && !t.name.starts_with("mtp.");
@@ -190,7 +197,7 @@ class Planner {
     const LogicalTensor& t = *c.tensor;
     const bool experts = c.selection.kind == "stacked experts";
     c.matrices.stays_stacked = experts && (options_.task == Task::quantize || t.is_nvfp4()) &&
-                               format_ && c.matrices.action == Action::nvfp4 &&
+                               format_ && !is_fp8(c.matrices.action) &&
                                keeps_stacks(*format_, config_, t);
     if (experts)
       c.matrices.slices = slice_experts(*c.info, config_, orientation(t), c.matrices.stays_stacked);
@@ -372,7 +379,17 @@ class Planner {
     modules_.fp8.push_back(fp8_module(t));
   }
 
+  void choose_scheme() {
+    plan_.scheme = options_.scheme;
+    if (modules_.weights_only.empty()) return;
+    const bool all = modules_.weights_only.size() == modules_.quantized.size();
+    if (all) modules_.weights_only.clear();
+    plan_.scheme = all ? Scheme::nvfp4a16 : Scheme::nvfp4;
+    plan_.weights_only = modules_.weights_only.size();
+  }
+
   void finish() {
+    choose_scheme();
     require<UnsupportedError>(
         options_.task != Task::convert || !modules_.quantized.empty(),
         "{}: holds no quantized weight to convert; hint: nvfp4 quantize makes them",
@@ -408,13 +425,14 @@ class Planner {
     std::ranges::sort(modules_.kept, {}, &KeptModule::name);
     std::ranges::sort(modules_.quantized);
     std::ranges::sort(modules_.fp8, {}, &Fp8Module::name);
-    const ConfigFacts facts = {options_.scheme,
-                               modules_.kept,
-                               modules_.quantized,
-                               modules_.fp8,
-                               cache_type_,
-                               config_.model_types,
-                               native_ ? &declared_->json : nullptr};
+    std::ranges::sort(modules_.weights_only);
+    require<UnsupportedError>(!native_ || plan_.weights_only == 0,
+                              "W4A16 beside W4A4, which the configuration of DeepSeek-V4 cannot "
+                              "say; --scheme chooses one for all experts");
+    const ConfigFacts facts = {plan_.scheme,          modules_.kept,
+                               modules_.quantized,    modules_.fp8,
+                               modules_.weights_only, cache_type_,
+                               config_.model_types,   native_ ? &declared_->json : nullptr};
     if (format_->quantization_config) quantization_ = format_->quantization_config(facts);
     plan_.config_json = quantization_.is_null() ? without_quantization_config(config_)
                                                 : with_quantization_config(config_, quantization_);

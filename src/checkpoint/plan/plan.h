@@ -103,6 +103,8 @@ struct Plan {
   std::optional<std::uint64_t> statistics_fingerprint;
   std::vector<RecipeRuleReport> rules;  ///< a report for each rule of the recipe
   bool drop = false;                    ///< tensors that the format cannot hold may be left out
+  Scheme scheme = Scheme::nvfp4;        ///< nvfp4a16 if all NVFP4 is W4A16
+  std::size_t weights_only = 0;         ///< number of W4A16 modules beside W4A4 ones
   const Method* method = nullptr;       ///< the method of quantized tensors
   std::chrono::steady_clock::time_point started;
 };
@@ -119,7 +121,7 @@ struct TransformOptions : QuantizeCheckpointOptions {
   std::shared_ptr<const Recipe> layers{};         ///< the parsed recipe; null if there is none
   safetensors::DType plain = safetensors::DType::bf16;  ///< dtype of dequantized weights
   bool rest_is_q8_0 = false;  ///< weights that a GGUF file cannot hold become Q8_0, not BF16
-  bool takes_scheme = false;  ///< the scheme is that of the input's NVFP4 weights
+  bool takes_scheme = false;  ///< the schemes are those of the input's NVFP4 weights
   bool weigh_errors = false;  ///< fill Outcome::weighted_error
   /// Text that distinguishes this run from others with the same options.
   std::string variant{};

@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxBytes = 1 << 20, kMaxRules = 10'000, kMaxPatterns = 2'000;
 
 constexpr std::pair<std::string_view, Action> kActions[] = {{"nvfp4", Action::nvfp4},
+                                                            {"w4a16", Action::w4a16},
                                                             {"fp8", Action::fp8},
                                                             {"fp8_channel", Action::fp8_channel},
                                                             {"fp8_block", Action::fp8_block},

@@ -17,6 +17,7 @@ namespace nvfp4::checkpoint {
 /// The format that a rule gives to a weight.
 enum class Action : std::uint8_t {
   nvfp4,
+  w4a16,        ///< NVFP4 weights whose inputs are not quantized
   fp8,          ///< E4M3 with one scale for the matrix
   fp8_channel,  ///< E4M3 with one scale for each row
   fp8_block,    ///< E4M3 with one scale for each 128 x 128 block

@@ -58,7 +58,7 @@ class Repairer {
     group();
     refuse_others();
     quantize_again();
-    if (transform_.scheme == Scheme::nvfp4) fix_inputs();
+    fix_inputs();
     make_globals_equal();
     report_.written = write();
     add_losses();
@@ -86,7 +86,7 @@ class Repairer {
     return names;
   }
 
-  /// Sets the format and scheme of the output: those of the input.
+  /// Sets the format and the schemes of the output: those of the input.
   void choose_form() {
     bool inputs = false;
     const CheckpointFormat* format = nullptr;
@@ -110,19 +110,14 @@ class Repairer {
     if (declared) declared->budget = transform_.match_budget;
     const bool one = declared && declared->has_one_scheme();
     if (declared && !one) targets.emplace(*declared);
-    std::optional<bool> wanted;
-    for (const LogicalTensor& t : model_.tensors) {
-      if (!declared || !t.is_nvfp4()) continue;
-      const std::optional<bool> own =
-          one ? declared->activations() : targets->activations_of(t.module());
-      if (!own) continue;  // Neither a group nor a list names the module.
-      require<UnsupportedError>(!wanted || own == wanted,
-                                "{}: activations are in 4 bits {}, which is not written in one "
-                                "checkpoint; hint: nvfp4 convert --scheme w4a16 makes them one",
-                                t.data.describe(), *own ? "here only" : "elsewhere only");
-      wanted = own;
+    transform_.takes_scheme = true;
+    for (LogicalTensor& t : model_.tensors) {
+      if (!t.is_nvfp4()) continue;
+      const std::optional<bool> own = one       ? declared->activations()
+                                      : targets ? targets->activations_of(t.module())
+                                                : std::nullopt;
+      t.weights_only = !own.value_or(inputs);
     }
-    transform_.scheme = wanted.value_or(inputs) ? Scheme::nvfp4 : Scheme::nvfp4a16;
   }
 
   void read_findings() {
@@ -214,7 +209,7 @@ class Repairer {
             "nvfp4 convert takes it apart",
             code, t.data.describe());
       groups_[rules_.key(t.module())].push_back(&t);
-      if (!t.inputs.empty() && is_valid(t.inputs[0])) inputs_[&t] = t.inputs[0];
+      if (!t.weights_only && !t.inputs.empty() && is_valid(t.inputs[0])) inputs_[&t] = t.inputs[0];
     }
   }
 
@@ -265,7 +260,9 @@ class Repairer {
         const std::optional<GlobalScale> kept =
             input == inputs_.end() ? std::nullopt : std::optional(input->second);
         change(code, t->module(), "quantized again from the source");
+        const bool weights_only = t->weights_only;
         *t = *source;
+        t->weights_only = weights_only;
         t->correction.requantize = true;
         t->correction.input = kept;
       }
@@ -293,6 +290,7 @@ class Repairer {
       std::string from = "that of its partners";
       if (!largest) std::tie(largest, from) = supply(key, members, of_kind, amaxes);
       for (LogicalTensor* t : members) {
+        if (t->weights_only) continue;
         const auto old = inputs_.find(t);
         const bool has = old != inputs_.end();
         if (has && old->second.multiplier == largest->multiplier) continue;

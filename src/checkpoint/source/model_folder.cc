@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <set>
 
+#include "checkpoint/formats/format.h"
 #include "checkpoint/formats/lost_scales.h"
 #include "checkpoint/formats/unread_forms.h"
 #include "checkpoint/io/input_hints.h"
@@ -130,13 +131,29 @@ void put_together(ModelFolder& model, bool to_repair) {
                                          printable(found.integers[0]), n > 1 ? ", ..." : ""));
   model.tensors = std::move(found.tensors);
   model.defects = std::move(found.defects);
+  for (const LogicalTensor& t : model.tensors)
+    model.file_of.push_back(static_cast<std::size_t>(t.data.file - model.files.data()));
+}
+
+/// Sets the schemes of NVFP4 weights. Without an input scale a weight is W4A16 if no weight has
+/// one, if the configuration says so, or if the format has no configuration.
+void set_schemes(ModelFolder& model) {
+  const std::optional<Declared>& declared = model.declared ? model.declared : model.hf_declared;
+  std::optional<DeclaredTargets> targets;
   bool any = false, inputs = false;
   for (const LogicalTensor& t : model.tensors) {
     any |= t.is_nvfp4();
     inputs |= t.is_nvfp4() && t.input;
-    model.file_of.push_back(static_cast<std::size_t>(t.data.file - model.files.data()));
   }
   model.scheme = any && !inputs ? Scheme::nvfp4a16 : Scheme::nvfp4;
+  for (LogicalTensor& t : model.tensors) {
+    if (!t.is_nvfp4() || t.input) continue;
+    const CheckpointFormat& format = *t.names->format;
+    t.weights_only = !inputs || (format.names != nullptr && !format.quantization_config);
+    if (t.weights_only || !declared) continue;
+    if (!targets) targets.emplace(*declared);
+    t.weights_only = !targets->activations_of(t.module()).value_or(true);
+  }
 }
 
 bool can_be_parsed(const fs::path& index) {
@@ -279,6 +296,7 @@ ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
   if (!fs::is_directory(input) && is_gguf_name(input)) {
     open_single(input, model);
     put_together(model, to_repair);
+    set_schemes(model);
     return model;
   }
   if (!fs::is_directory(input)) {
@@ -289,6 +307,7 @@ ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
     put_together(model, to_repair);
     read_configs_beside(model);
     check_declarations(model);
+    set_schemes(model);
     if (!to_repair) check_scales_are_there(model);
     return model;
   }
@@ -345,6 +364,7 @@ ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
   put_together(model, to_repair);
   read_configs(model, to_repair);
   check_declarations(model);
+  set_schemes(model);
   if (!to_repair) check_scales_are_there(model);
   OtherFiles(links, model).collect();
   if (!model.params.text.empty()) std::erase(model.others, fs::path(kParamsName));

@@ -2,7 +2,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
+#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/fuse.h"
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/families/select.h"
 #include "checkpoint/verify/checks.h"
@@ -187,9 +190,18 @@ class ConfigCheck {
   }
 
   void check_inputs(const Declared& d) {
+    const FuseRules rules({}, std::span(&subject_.model_type, 1));
+    std::map<std::string, std::pair<bool, std::string>> fused;
     for (const LogicalTensor* t : nvfp4_) {
       const std::optional<bool> wanted = targets_->activations_of(t->module());
       if (!wanted) continue;
+      std::string key = expert_layer_of(t->module());
+      if (key.empty()) key = rules.key(t->module());
+      const auto& [first, name] = fused.try_emplace(key, *wanted, t->module()).first->second;
+      if (first != *wanted)
+        findings_.add("fused-partly", t->module(),
+                      fmt::format("{} is W4A{} in {}, {} is W4A{}", t->module(), *wanted ? 4 : 16,
+                                  d.file, name, first ? 4 : 16));
       if (*wanted && !t->input)
         findings_.add("missing-input-scale", t->module(),
                       fmt::format("{}: no '{}{}' beside it, and {} wants 4-bit activations",

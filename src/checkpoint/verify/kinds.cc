@@ -152,7 +152,7 @@ constexpr FindingKind kKinds[] = {
      "nvfp4 repair makes them equal"},
     {"fused-partly", error,
      "of the layers that loaders fuse (experts of a layer included) some are quantized and some "
-     "are not",
+     "are not, or some with their inputs and some without",
      "it refuses the model", "quantize all of them, or exclude all", impossible},
     // Configuration
     {"bad-config", error,

@@ -21,7 +21,7 @@ QuantizeReport facts_of(const Plan& plan, const TransformOptions& options) {
   report.rules = plan.rules;
   report.shards = static_cast<int>(plan.shards.size());
   report.method = plan.method->name;
-  report.scheme = options.scheme;
+  report.scheme = plan.scheme;
   if (options.layers != nullptr) report.recipe = options.layers->title();
   report.threads = threads();
   report.device = options.device;

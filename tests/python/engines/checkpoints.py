@@ -37,7 +37,7 @@ def make_type(at, model_type):
     return at / "out"
 
 
-def make(at, model, scheme, format, amax=INPUT_AMAX):
+def make(at, model, scheme, format, amax=INPUT_AMAX, **options):
     """A folder below `at`."""
     torch.manual_seed(1)
     source = at / model
@@ -45,7 +45,8 @@ def make(at, model, scheme, format, amax=INPUT_AMAX):
         MODELS[model]().to(torch.bfloat16).save_pretrained(source)
     (at / "amax.json").write_text(json.dumps({"*": amax}))
     to = at / f"{model}-{scheme}-{format}"
-    nvfp4.quantize_checkpoint(source, to, scheme=scheme, format=format, input_amax=at / "amax.json")
+    nvfp4.quantize_checkpoint(source, to, scheme=scheme, format=format, input_amax=at / "amax.json",
+                              **options)
     return to
 
 

@@ -152,9 +152,8 @@ def ranks(tmp_path_factory):
         on(0, 1)
 
 
-@pytest.mark.parametrize("model_type", TYPES)
-def test_types_that_verify_calls_read(model_type, ranks, tmp_path):
-    """vLLM's own class takes every tensor of the checkpoint, and every parameter gets one."""
+def load(folder, quantization):
+    """(model, parameters without a tensor): vLLM's own class of the model, with the weights of a checkpoint."""
     from vllm.config import set_current_vllm_config
     from vllm.engine.arg_utils import EngineArgs
     from vllm.model_executor.model_loader import get_model_loader
@@ -162,9 +161,7 @@ def test_types_that_verify_calls_read(model_type, ranks, tmp_path):
     from vllm.plugins import load_general_plugins
 
     load_general_plugins()
-    folder = make_type(tmp_path, model_type)
-    assert nvfp4.verify(folder, loader="vllm")["loaders"]["vllm"]["verdict"] == "reads"
-    config = EngineArgs(str(folder), quantization="nvfp4", dtype="bfloat16", enforce_eager=True,
+    config = EngineArgs(str(folder), quantization=quantization, dtype="bfloat16", enforce_eager=True,
                         skip_tokenizer_init=True, max_model_len=128).create_engine_config()
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
@@ -175,10 +172,41 @@ def test_types_that_verify_calls_read(model_type, ranks, tmp_path):
             loaded = model.load_weights(loader.get_all_weights(config.model_config, model))
     finally:
         torch.set_default_dtype(before)
+    return model, {name for name, _ in model.named_parameters()} - loaded
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_types_that_verify_calls_read(model_type, ranks, tmp_path):
+    """vLLM's own class takes every tensor of the checkpoint, and every parameter gets one."""
+    folder = make_type(tmp_path, model_type)
+    assert nvfp4.verify(folder, loader="vllm")["loaders"]["vllm"]["verdict"] == "reads"
+    model, without = load(folder, "nvfp4")
     assert type(model).__name__ in json.loads((folder / "config.json").read_text())["architectures"] or \
         model_type == "cohere2"  # a class of both
-    # Scales of inputs are of W4A4 alone.
-    assert not {name for name, _ in model.named_parameters() if "input_scale" not in name} - loaded
+    assert not [name for name in without if "input_scale" not in name]  # those are of W4A4 alone
+
+
+@pytest.mark.parametrize("format", ("modelopt", "compressed-tensors"))
+def test_layers_of_both_schemes_with_vllms_own_methods(format, ranks, tmp_path, monkeypatch):
+    """W4A16 attention beside W4A4: vLLM's own class builds each layer for its kind, and loads it."""
+    from unittest.mock import MagicMock
+
+    from vllm.model_executor.layers.quantization import modelopt
+    from vllm.model_executor.layers.quantization.compressed_tensors.schemes import compressed_tensors_w4a4_nvfp4
+
+    # vLLM has no NVFP4 kernel for CPUs; weights are loaded without one.
+    monkeypatch.setattr(modelopt, "select_linear_kernel", MagicMock())
+    monkeypatch.setattr(compressed_tensors_w4a4_nvfp4, "init_nvfp4_linear_kernel", MagicMock())
+    (tmp_path / "both.yaml").write_text("rules:\n- {kind: attention, action: w4a16}\n")
+    folder = make(tmp_path, "llama", "w4a4", format, recipe=tmp_path / "both.yaml")
+    model, without = load(folder, None)
+    layers = {name: module for name, module in model.named_modules() if name.endswith("_proj")}
+    weights_only = {name for name, m in layers.items() if
+                    (m.scheme.use_a16 if hasattr(m, "scheme") else m.quant_method.spec.activation is None)}
+    assert weights_only == {name for name in layers if "self_attn" in name} and len(weights_only) == 4
+    # ModelOpt's method has the input scale of W4A16, and drops it.
+    dropped = {f"{name}.input_scale" for name in weights_only} if format == "modelopt" else set()
+    assert {name for name in without if "_proj." in name} == dropped
 
 
 def config_of(folder):
