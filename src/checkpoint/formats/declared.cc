@@ -38,6 +38,7 @@ DeclaredGroup group_of(const Json& json) {
     group.bits = integer_of(*weights, "num_bits");
     group.group_size = integer_of(*weights, "group_size");
     group.is_float = text_of(*weights, "type") == "float";
+    group.is_symmetric = weights->value("symmetric", Json(true)) != false;
   }
   const auto input = json.find("input_activations");
   group.activations = input != json.end() && input->is_object();
@@ -69,6 +70,7 @@ Declared parse(const Json& json, const std::string& file, const SharedBudget& bu
   d.format = text_of(json, "format");
   d.e5m3 = e5m3_member(json);
   d.moe_algorithm = text_of(json, "moe_quant_algo");
+  d.checkpoint_format = text_of(json, "checkpoint_format");
   for (const char* key : {"ignore", "exclude_modules", "modules_to_not_convert", "exclude"})
     for (std::string& entry : strings_of(json, key)) d.ignore.push_back(std::move(entry));
   if (json.contains("group_size") && json["group_size"].is_number_integer())

@@ -22,7 +22,7 @@ struct DeclaredGroup {
   std::vector<std::string> targets;  ///< "Linear", module names, or "re:" and an expression
   std::string format;                ///< only of compressed-tensors
   std::int64_t bits = 0, group_size = 0;
-  bool is_float = true;
+  bool is_float = true, is_symmetric = true;
   bool activations = false;
 
   bool is_nvfp4() const { return is_float && bits == 4 && (group_size == 16 || group_size == 0); }
@@ -34,7 +34,8 @@ struct DeclaredGroup {
 struct Declared {
   std::string file;
   std::string method, algorithm, format, moe_algorithm;
-  std::string e5m3;  ///< the member that declares block scales of E5M3; empty: none
+  std::string e5m3;               ///< the member that declares block scales of E5M3; empty: none
+  std::string checkpoint_format;  ///< only of GPTQ
   std::vector<std::string> ignore;
   std::vector<DeclaredGroup> groups;
   std::map<std::string, std::string> layers;  ///< "quantized_layers": module -> algorithm

@@ -8,6 +8,7 @@
 
 #include "checkpoint/formats/cache_scales.h"
 #include "checkpoint/formats/format.h"
+#include "checkpoint/formats/int4.h"
 #include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/formats/unread_forms.h"
 #include "checkpoint/io/json_text.h"
@@ -34,6 +35,16 @@ std::int64_t product(std::span<const std::int64_t> shape) {
   return n;
 }
 
+/// Returns the tensors of a quantized weight beside its codes.
+std::vector<StoredTensor> parts_of(const LogicalTensor& t) {
+  std::vector<StoredTensor> parts = {t.scales, t.global, t.input};
+  if (t.int4)
+    for (const StoredTensor& part : {t.int4->zeros, t.int4->column_groups, t.int4->shape})
+      parts.push_back(part);
+  std::erase_if(parts, [](const StoredTensor& part) { return !part; });
+  return parts;
+}
+
 /// Combines the tensors of one weight.
 class Weight {
  public:
@@ -54,12 +65,15 @@ class Weight {
     if (names.encoding == Encoding::fp8 && !names.is_native)
       for (const std::string_view input : kInputScales)
         if (!t_.input) t_.input = find(input);
-    for (const StoredTensor& part : {t_.data, t_.scales, t_.global, t_.input})
-      if (part) t_.bytes += part.info->bytes;
+    if (names.encoding == Encoding::int4)
+      t_.int4 = std::make_shared<Int4Parts>(
+          Int4Parts{find(names.zeros), find(names.column_groups), find(names.shape)});
+    for (const StoredTensor& part : parts_of(t_)) t_.bytes += part.info->bytes;
+    t_.bytes += t_.data.info->bytes;
   }
 
   LogicalTensor take() {
-    if (has_all_parts()) {
+    if (names_.encoding != Encoding::int4 && has_all_parts()) {
       switch (names_.encoding) {
         case Encoding::nvfp4:
           check_nvfp4();
@@ -352,7 +366,7 @@ void take_companions(const TensorTable& table, QuantizedTensors& quantized, Read
 
 }  // namespace
 
-FoundTensors find_tensors(const TensorTable& table) {
+FoundTensors find_tensors(const TensorTable& table, const Declared* declared) {
   FoundTensors found;
   KeptSenses senses;
   // Codes come first, because they identify the tensors that are parts of a weight.
@@ -374,9 +388,16 @@ FoundTensors find_tensors(const TensorTable& table) {
               .emplace_back(stored.info,
                             Weight(table, *names, stored, module, found.defects, senses).take())
               .second;
+      if (t.encoding() == Encoding::int4)
+        if (const std::string wrong = check_int4(t, declared); !wrong.empty()) {
+          Defect defect = unread_weight(stored, {}, int4_name(*names));
+          defect.text += ": " + wrong;
+          unread.add(stored, std::move(defect));
+          quantized.pop_back();
+          break;
+        }
       native |= names->is_native && names->encoding == Encoding::mxfp4;
-      for (const StoredTensor& part : {t.scales, t.global, t.input})
-        if (part) parts.insert(part.info);
+      for (const StoredTensor& part : parts_of(t)) parts.insert(part.info);
       if (!names->marker.empty()) {
         const StoredTensor marker = table.find(module + std::string(names->marker));
         parts.insert(marker.info);

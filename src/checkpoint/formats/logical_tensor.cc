@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "checkpoint/formats/int4.h"
 #include "checkpoint/io/grow.h"
 #include "core/require.h"
 
@@ -274,6 +275,8 @@ std::string LogicalTensor::form_name() const {
       return "MXFP4";
     case Encoding::fp8:
       return is_mxfp8() ? "MXFP8" : "FP8";
+    case Encoding::int4:
+      return "INT4";
     case Encoding::plain:
       break;
   }
@@ -377,6 +380,9 @@ void LogicalTensor::read(std::int64_t first, std::span<float> out) const {
       return read_mxfp4(*this, first, out);
     case Encoding::fp8:
       read_fp8(*this, first, out);
+      break;
+    case Encoding::int4:
+      read_int4(*this, first, out);
       break;
     case Encoding::plain:
       read_plain(*this, first, out);

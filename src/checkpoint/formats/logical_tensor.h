@@ -30,6 +30,12 @@ bool is_valid(const GlobalScale& scale);
 /// for each.
 const GlobalScale& scale_of(const std::vector<GlobalScale>& scales, std::int64_t index);
 
+/// The tensors that only INT4 weights have.
+struct Int4Parts {
+  StoredTensor zeros, column_groups, shape;
+  int zero_offset = 0;  ///< added to stored zero points
+};
+
 /// A tensor as the model uses it: stored as values, or as codes with scales.
 struct LogicalTensor {
   std::string name;                    ///< "<module>.weight", whatever the name of the codes
@@ -38,13 +44,14 @@ struct LogicalTensor {
   StoredTensor data;                   ///< values or codes
   StoredTensor scales;                 ///< only in quantized tensors
   StoredTensor global, input;          ///< NVFP4; FP8 may have an input scale
+  std::shared_ptr<Int4Parts> int4;     ///< null for other encodings
   std::vector<StoredTensor> left_out;  ///< tensors beside the weight that are never copied
   std::vector<GlobalScale> globals;    ///< one, one for each matrix of a stack, or one for each row
   std::vector<GlobalScale> inputs;     ///< empty if there are none
   /// NVFP4: a stack [experts, K, N] as in x · W, with blocks along K.
   bool transposed = false;
   bool weights_only = false;                    ///< NVFP4 of a layer whose inputs are not quantized
-  std::int64_t block_rows = 0, block_cols = 0;  ///< size of an FP8 block that shares a scale
+  std::int64_t block_rows = 0, block_cols = 0;  ///< size of an FP8 or INT4 block with one scale
   std::uint64_t bytes = 0;                      ///< including its scales
   Correction correction;                        ///< read() does not apply it
   /// Low-rank corrections that read() adds to the values of a matrix.
@@ -58,7 +65,7 @@ struct LogicalTensor {
   bool is_stored() const { return is_plain() && added.empty() && !is_bare_fp8(); }
   bool is_nvfp4() const { return encoding() == Encoding::nvfp4; }
   bool is_four_bits() const { return is_nvfp4() || encoding() == Encoding::mxfp4; }
-  std::string form_name() const;  ///< "NVFP4", "MXFP4", "FP8" or the dtype
+  std::string form_name() const;  ///< "NVFP4", "MXFP4", "FP8", "INT4" or the dtype
   /// Returns the name without ".weight".
   std::string module() const;
   /// Reports whether the tensor is FP8 with a power of two for each 32 columns.
@@ -120,7 +127,10 @@ struct FoundTensors {
 /// either.
 std::optional<bool> orientation(const LogicalTensor& stack);
 
-/// Combines codes and scales into tensors.
-FoundTensors find_tensors(const TensorTable& table);
+struct Declared;
+
+/// Combines codes and scales into tensors. `declared`, the configuration, may be null; GPTQ needs
+/// it.
+FoundTensors find_tensors(const TensorTable& table, const Declared* declared = nullptr);
 
 }  // namespace nvfp4::checkpoint

@@ -13,6 +13,7 @@ namespace nvfp4::checkpoint {
   X(kQuark)              \
   X(kModelOpt)           \
   X(kCompressedTensors)  \
+  X(kInt4)               \
   X(kTorchAo)            \
   X(kMxfp4)              \
   X(kFp8)

@@ -33,8 +33,6 @@ constexpr UnreadForm kUnreadForms[] = {
     {"SVDQuant of ModelOpt", ".svdquant_lora_a"},
     {"SVDQuant of ModelOpt", ".svdquant_lora_b"},
     {"SVDQuant of nunchaku", ".qweight", ".wscales"},
-    {"GPTQ", ".qweight", ".g_idx"},
-    {"AWQ", ".qweight", ".qzeros"},
     {"GPTQ or AWQ", ".qweight"},
     {"packed integers of compressed-tensors", ".weight_packed", ".weight_shape"},
     {"NVFP4 with E5M3 block scales, of AutoRound", ".weight_packed", ".weight_scale", u8},

@@ -20,6 +20,7 @@ enum class Encoding : std::uint8_t {
   nvfp4,  ///< E2M1, an E4M3 scale for each 16, an FP32 scale for the matrix
   mxfp4,  ///< E2M1, a power of two (E8M0) for each 32
   fp8,    ///< E4M3, a scale for the matrix, each row or each square block
+  int4,   ///< integers of 4 bits, a scale and a zero point for each row of a group of columns
 };
 
 /// The arrangement of NVFP4 codes and scales in their tensors.
@@ -29,12 +30,22 @@ struct Arrangement {
   bool operator==(const Arrangement&) const = default;
 };
 
+/// The order of INT4 codes [N, K] in 32-bit words.
+enum class Int4Order : std::uint8_t {
+  rows,  ///< [N, K / 8]
+  gptq,  ///< [K / 8, N]
+  awq,   ///< [K, N / 8], eight rows of W interleaved
+};
+
 /// The tensors of one quantized weight. The suffixes follow the module's name. "": the scheme has
 /// no such tensor.
 struct WeightNames {
   const CheckpointFormat* format = nullptr;
   Encoding encoding = Encoding::nvfp4;
   std::string_view codes = {}, scales = {}, global = {}, input = {};
+  /// INT4: zero points, the group of each column, and the shape of the weight.
+  std::string_view zeros = {}, column_groups = {}, shape = {};
+  Int4Order order = Int4Order::rows;
   bool divisors = false;  ///< global and input scales are stored as divisors
   Arrangement arrangement = {};
   std::string_view marker = {};         ///< a tensor that only says how the weight is stored

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "checkpoint/formats/format.h"
-#include "checkpoint/formats/lost_scales.h"
 #include "checkpoint/formats/unread_forms.h"
 #include "checkpoint/io/input_hints.h"
 #include "checkpoint/io/json_text.h"
@@ -13,6 +12,7 @@
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/match/pattern.h"
 #include "checkpoint/safetensors/model_links.h"
+#include "checkpoint/source/lost_scales.h"
 #include "core/printable.h"
 #include "core/require.h"
 
@@ -34,9 +34,10 @@ bool is_other_weight_format(const fs::path& path) {
 }
 
 bool is_left_behind(const std::string& name) {
-  return name == "config.json" || name == "hf_quant_config.json" || is_index_name(name) ||
-         name.ends_with(".partial") || name == kJournalName || name == kFilesName ||
-         name.starts_with(kRankPrefix);
+  return name == "config.json" || name == "hf_quant_config.json" ||
+         name == "quantize_config.json" || name == "quant_config.json" ||  // of GPTQ and AWQ
+         is_index_name(name) || name.ends_with(".partial") || name == kJournalName ||
+         name == kFilesName || name.starts_with(kRankPrefix);
 }
 
 /// Reports whether a folder belongs to version control, an editor or a cache, not to the model.
@@ -122,7 +123,8 @@ void check_index(const fs::path& file, const safetensors::Index& index, const Mo
 }
 
 void put_together(ModelFolder& model, bool to_repair) {
-  FoundTensors found = find_tensors(TensorTable(model.files));
+  FoundTensors found =
+      find_tensors(TensorTable(model.files), model.declared ? &*model.declared : nullptr);
   if (!found.defects.empty() && !to_repair) throw FormatError(found.defects.front().text);
   if (!found.unknown.empty())
     throw UnsupportedError(found.unknown.front().text, ErrorCode::already_quantized);
@@ -304,8 +306,8 @@ ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
     model.root = input.has_parent_path() ? input.parent_path() : fs::path(".");
     model.file_names = {input.filename().string()};
     open_files(model);
-    put_together(model, to_repair);
     read_configs_beside(model);
+    put_together(model, to_repair);
     check_declarations(model);
     set_schemes(model);
     if (!to_repair) check_scales_are_there(model);
@@ -361,8 +363,8 @@ ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
       model.warnings.push_back(name + ": not a shard of the model, not copied");
   open_files(model, &links);
   if (!indexes.empty() && !to_repair) check_index(input / model.index_name, index, model);
-  put_together(model, to_repair);
   read_configs(model, to_repair);
+  put_together(model, to_repair);
   check_declarations(model);
   set_schemes(model);
   if (!to_repair) check_scales_are_there(model);

@@ -4,11 +4,11 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/formats/lost_scales.h"
 #include "checkpoint/io/input_hints.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
+#include "checkpoint/source/lost_scales.h"
 #include "checkpoint/source/model_folder.h"
 #include "core/printable.h"
 #include "core/require.h"
@@ -31,11 +31,16 @@ CheckpointReader::CheckpointReader(const fs::path& given, Naming naming) try {
     open_folder(path);
   else
     open_file(path, naming);
-  FoundTensors found = find_tensors(TensorTable(files_));
+  std::optional<Declared> declared;
+  try {
+    if (!config_text_.empty()) declared = declared_in_config(config_text_, config_file_);
+  } catch (const FormatError&) {  // a later reader reports the error
+  }
+  FoundTensors found = find_tensors(TensorTable(files_), declared ? &*declared : nullptr);
   if (!found.defects.empty()) throw FormatError(found.defects.front().text);
   tensors_ = std::move(found.tensors);
   unread_ = std::move(found.unknown);
-  if (naming == Naming::model) require_scales(path, unread_);
+  if (naming == Naming::model) require_scales(path, declared, unread_);
   for (std::size_t i = 0; i < tensors_.size(); ++i) by_name_.try_emplace(tensors_[i].name, i);
 } catch (const fs::filesystem_error& e) {
   throw_io_error(e);
@@ -91,14 +96,11 @@ void CheckpointReader::find_model_type() {
   if (type != json.end() && type->is_string()) model_type_ = type->get<std::string>();
 }
 
-void CheckpointReader::require_scales(const fs::path& path, std::span<const Defect> unknown) const {
+void CheckpointReader::require_scales(const fs::path& path,
+                                      const std::optional<Declared>& in_config,
+                                      std::span<const Defect> unknown) const {
   std::vector<Declared> declared;
-  try {
-    if (!config_text_.empty())
-      if (auto d = declared_in_config(config_text_, (path / "config.json").string()))
-        declared.push_back(std::move(*d));
-  } catch (const FormatError&) {  // a later reader reports the error
-  }
+  if (in_config) declared.push_back(*in_config);
   if (const fs::path params = path / kParamsName; fs::exists(params)) {
     const std::string text = read_model_text(params);
     if (is_params_text(text))

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "checkpoint/formats/declared.h"
 #include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/gguf/view.h"
 #include "nvfp4/checkpoint/safetensors.h"
@@ -43,7 +45,8 @@ class CheckpointReader {
   void open_folder(const std::filesystem::path& folder);
   void open_file(const std::filesystem::path& path, Naming naming);
   void find_model_type();
-  void require_scales(const std::filesystem::path& path, std::span<const Defect> unknown) const;
+  void require_scales(const std::filesystem::path& path, const std::optional<Declared>& in_config,
+                      std::span<const Defect> unknown) const;
   std::vector<TensorFile> files_;
   std::vector<LogicalTensor> tensors_;
   std::vector<Defect> unread_;

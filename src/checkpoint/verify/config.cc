@@ -125,7 +125,8 @@ class ConfigCheck {
     for (const LogicalTensor& t : subject_.tensors) {
       const std::string module = t.module();
       if (!t.is_plain()) quantized.insert(module);
-      if (t.is_nvfp4() || (!t.is_plain() && d.is_compressed_tensors()))
+      if (t.is_nvfp4() ||
+          (!t.is_plain() && t.encoding() != Encoding::int4 && d.is_compressed_tensors()))
         check_quantized(d, t, module);
       if (t.is_plain()) check_kept(d, t, module);
     }

@@ -4,8 +4,8 @@
 #include <map>
 
 #include "checkpoint/families/fuse.h"
-#include "checkpoint/formats/lost_scales.h"
 #include "checkpoint/source/cache.h"
+#include "checkpoint/source/lost_scales.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
 

@@ -2,12 +2,12 @@
 #include <algorithm>
 
 #include "checkpoint/families/model_config.h"
-#include "checkpoint/formats/lost_scales.h"
 #include "checkpoint/formats/unread_forms.h"
 #include "checkpoint/io/input_hints.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/match/pattern.h"
+#include "checkpoint/source/lost_scales.h"
 #include "checkpoint/source/model_folder.h"
 #include "checkpoint/verify/checks.h"
 #include "core/printable.h"
@@ -36,7 +36,8 @@ class Opener {
       open(subject_.path);
     for (const TensorFile& file : subject_.files)
       for (const safetensors::TensorInfo& info : file.tensors()) add({&file, &info});
-    FoundTensors found = find_tensors(subject_.table);
+    FoundTensors found =
+        find_tensors(subject_.table, subject_.in_config ? &*subject_.in_config : nullptr);
     subject_.tensors = std::move(found.tensors);
     for (const Defect& defect : found.defects) {
       findings_.add(defect.code, defect.tensor, defect.text);

@@ -270,8 +270,8 @@ void count_exponents(const LogicalTensor& t, std::int64_t at, std::span<const st
   }
 }
 
-/// Checks the scales of FP8, MXFP8 and MXFP4. Writers of FP8 compute scales from magnitudes, and
-/// loaders that round them to powers of two drop the sign.
+/// Checks the scales of FP8, MXFP8, MXFP4 and INT4. Writers of FP8 compute scales from magnitudes,
+/// and loaders that round them to powers of two drop the sign.
 void check_other_scales(const LogicalTensor& t, Findings& findings) {
   constexpr std::int64_t kPart = 1 << 20;
   const safetensors::DType dtype = t.scales.info->dtype;
@@ -290,7 +290,10 @@ void check_other_scales(const LogicalTensor& t, Findings& findings) {
     }
     values.resize(static_cast<std::size_t>(n));
     to_floats(dtype, bytes, values);
-    count_fp8(t, at, values, counts);
+    if (t.encoding() == Encoding::int4)
+      counts.nan += std::ranges::count_if(values, [](float x) { return !std::isfinite(x); });
+    else
+      count_fp8(t, at, values, counts);
   }
   const auto add = [&](const char* code, std::int64_t n, const std::string& are) {
     if (n > 0)

@@ -1,4 +1,4 @@
-#include "checkpoint/formats/lost_scales.h"
+#include "checkpoint/source/lost_scales.h"
 
 #include <fmt/ranges.h>
 
