@@ -298,4 +298,35 @@ TEST_F(Fp8, OfTheRecipeNvidiaHasTheCacheToo) {
   expect_sound();
 }
 
+/// A stack of experts [2, 128, 64]: one scale for each expert, for each row, or for each block.
+TEST_F(Fp8, StacksHaveTheScalesOfTheirExperts) {
+  const std::string stack = "model.layers.0.mlp.experts.gate_up_proj";
+  struct Scales {
+    const char* suffix;
+    std::vector<std::int64_t> shape;
+    std::int64_t rows, cols;
+  };
+  for (const Scales& scales :
+       {Scales{"_scale_inv", {2, 1, 1}, 128, 64}, Scales{"_scale", {2}, 128, 64},
+        Scales{"_scale", {2, 128, 1}, 1, 64}, Scales{"_scale_inv", {2, 1, 1}, 128, 128},
+        Scales{"_scale_inv", {2, 2, 1}, 64, 64}}) {
+    SCOPED_TRACE(fmt::format("{} {}", scales.suffix, scales.rows));
+    PackedWeight packed =
+        fp8_weight(stack, 256, 64, scales.suffix, scales.shape, scales.rows, scales.cols);
+    packed.tensors[0].spec = {stack, DType::f8_e4m3, {2, 128, 64}};
+    const char* config = R"({"model_type": "qwen3_moe", "hidden_size": 64, "num_experts": 2})";
+    write_model(in_, {packed.tensors}, config);
+    write_model(dir_ / "plain", {{stored_f32(stack, {2, 128, 64}, packed.values)}}, config);
+    fs::remove_all(out_);
+    convert(in_, out_, "bf16");
+    EXPECT_EQ(LoadedModel(out_).at(stack).bytes, encode(packed.values, DType::bf16));
+    EXPECT_EQ(LoadedModel(out_).tensors.size(), 1u);
+    fs::remove_all(out_);
+    quantize_checkpoint(quantize_options(in_, out_ / "a"));
+    quantize_checkpoint(quantize_options(dir_ / "plain", out_ / "b"));
+    EXPECT_TRUE(LoadedModel(out_ / "a").has("model.layers.0.mlp.experts.1.up_proj.weight_scale"));
+    expect_same_tensors(out_ / "a", out_ / "b");
+  }
+}
+
 }  // namespace nvfp4::fp8_test

@@ -251,6 +251,7 @@ class Weight {
     const Shape& s = t_.scales.info->shape;
     const std::int64_t rows = t_.rows(), cols = t_.cols(), count = product(s);
     if (rows == 0 || cols == 0) return false;
+    if (t_.shape.size() > 2) return find_blocks_of_stack();
     t_.block_rows = rows;
     t_.block_cols = cols;
     if (count == 1) return true;
@@ -260,6 +261,24 @@ class Weight {
     if (s.size() != 2) return false;
     for (const std::int64_t block : {128, 64, 256, 32, 16, 512})
       if (s[0] == ceil_div(rows, block) && s[1] == ceil_div(cols, block)) {
+        t_.block_rows = t_.block_cols = block;
+        return true;
+      }
+    return false;
+  }
+
+  /// Finds the blocks of a stack: an expert, each of its rows, or square blocks have a scale.
+  bool find_blocks_of_stack() {
+    const Shape& s = t_.scales.info->shape;
+    const std::int64_t experts = t_.matrices(), rows = t_.rows(), cols = t_.cols();
+    t_.block_rows = rows;
+    t_.block_cols = cols;
+    if (experts > 0 && !s.empty() && s[0] == experts && product(s) == experts) return true;
+    if (s.size() != 3 || s[0] != experts) return false;
+    t_.block_rows = 1;
+    if (s[1] == rows && s[2] == 1) return true;
+    for (const std::int64_t block : {128, 64, 256, 32, 16, 512})
+      if (rows % block == 0 && s[1] == rows / block && s[2] == ceil_div(cols, block)) {
         t_.block_rows = t_.block_cols = block;
         return true;
       }

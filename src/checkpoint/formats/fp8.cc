@@ -26,7 +26,8 @@ Fp8Module fp8_module(const LogicalTensor& t) {
 }
 
 bool has_one_scale(const LogicalTensor& t) {
-  return !t.is_mxfp8() && t.block_rows == t.rows() && t.block_cols == t.cols();
+  return t.shape.size() == 2 && !t.is_mxfp8() && t.block_rows == t.rows() &&
+         t.block_cols == t.cols();
 }
 
 std::vector<OutputTensor> fp8_tensors(const std::string& module, std::int64_t rows,
@@ -82,6 +83,26 @@ const WeightNames kShortNames = {
       return claims_any(table, codes, module + ".scale");
     }};
 
+/// Stacks of experts [E, N, K], as transformers names them.
+template <const auto& suffix>
+constexpr WeightNames stack_names() {
+  return {
+      .format = &kFp8,
+      .encoding = Encoding::fp8,
+      .codes = "",
+      .scales = suffix,
+      .input = "_activation_scale",
+      .weight = "",
+      .stacks = true,
+      .claims = [](const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+        return codes.info->dtype == safetensors::DType::f8_e4m3 && codes.info->shape.size() == 3 &&
+               table.find(module + suffix);
+      }};
+}
+constexpr char kInverseSuffix[] = "_scale_inv", kSuffix[] = "_scale";
+constexpr WeightNames kInverseStackNames = stack_names<kInverseSuffix>(),
+                      kStackNames = stack_names<kSuffix>();
+
 /// The names of Mistral. Source: github.com/vllm-project/vllm, models/llama.py, mistral_mapping.
 const WeightNames kMistralNames = {
     .format = &kFp8,
@@ -93,7 +114,8 @@ const WeightNames kMistralNames = {
       return claims_any(table, codes, module + ".qscale_weight");
     }};
 
-constexpr const WeightNames* kReads[] = {&kInverseNames, &kNames, &kShortNames, &kMistralNames};
+constexpr const WeightNames* kReads[] = {
+    &kInverseNames, &kNames, &kShortNames, &kMistralNames, &kInverseStackNames, &kStackNames};
 
 }  // namespace
 

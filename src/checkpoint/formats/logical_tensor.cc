@@ -264,7 +264,7 @@ const GlobalScale& scale_of(const std::vector<GlobalScale>& scales, std::int64_t
 }
 
 std::optional<bool> orientation(const LogicalTensor& stack) {
-  return stack.is_plain() ? std::nullopt : std::optional(stack.transposed);
+  return stack.is_four_bits() ? std::optional(stack.transposed) : std::nullopt;
 }
 
 std::string LogicalTensor::form_name() const {

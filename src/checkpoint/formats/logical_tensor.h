@@ -123,8 +123,8 @@ struct FoundTensors {
   std::vector<std::string> integers;  ///< integer tensors of no weight and no known use
 };
 
-/// Reports whether a stack is [E, K, N], for slice_experts(). Null if it is plain, which may be
-/// either.
+/// Reports whether a stack is [E, K, N], for slice_experts(). Null if it is plain or FP8, which may
+/// be either.
 std::optional<bool> orientation(const LogicalTensor& stack);
 
 struct Declared;

@@ -238,7 +238,8 @@ class Planner {
   /// Reports whether an FP8 weight is copied.
   bool keeps_fp8(const Candidate& c) const {
     const LogicalTensor& t = *c.tensor;
-    return t.encoding() == Encoding::fp8 && !t.correction.requantize && t.added.empty() &&
+    return t.encoding() == Encoding::fp8 && t.shape.size() == 2 && !t.correction.requantize &&
+           t.added.empty() &&
            ((c.selection.quantize && is_fp8(c.matrices.action)) ||
             (options_.task == Task::convert && four_bits_)) &&
            format_->keeps_fp8 != nullptr && format_->keeps_fp8(t);

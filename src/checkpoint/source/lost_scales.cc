@@ -66,7 +66,8 @@ std::vector<Defect> lost_fp8_scales(std::span<const LogicalTensor> tensors,
   if (suffixes.empty())
     for (const CheckpointFormat* format : all_formats())
       for (const WeightNames* names : format->reads)
-        if (names->encoding == Encoding::fp8 && !names->is_native) suffixes.emplace(names->scales);
+        if (names->encoding == Encoding::fp8 && !names->is_native && !names->stacks)
+          suffixes.emplace(names->scales);
 
   for (const LogicalTensor& t : tensors) {
     if (!is_bare(t)) continue;

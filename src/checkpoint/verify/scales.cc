@@ -198,7 +198,8 @@ float largest_under(const LogicalTensor& t, std::int64_t at) {
   const std::int64_t col = at % across * t.block_cols, row = at / across * t.block_rows;
   std::vector<std::byte> codes(static_cast<std::size_t>(std::min(t.block_cols, t.cols() - col)));
   std::uint8_t largest = 0;
-  for (std::int64_t r = row; r < std::min(row + t.block_rows, t.rows()); ++r) {
+  const std::int64_t rows = t.elements() / t.cols();  // of all experts of a stack
+  for (std::int64_t r = row; r < std::min(row + t.block_rows, rows); ++r) {
     t.data.read(r * t.cols() + col, codes);
     for (const std::byte c : codes) {
       const auto magnitude = std::to_integer<std::uint8_t>(c & std::byte{0x7F});
