@@ -31,11 +31,7 @@ CheckpointReader::CheckpointReader(const fs::path& given, Naming naming) try {
     open_folder(path);
   else
     open_file(path, naming);
-  std::optional<Declared> declared;
-  try {
-    if (!config_text_.empty()) declared = declared_in_config(config_text_, config_file_);
-  } catch (const FormatError&) {  // a later reader reports the error
-  }
+  const std::optional<Declared> declared = read_config();
   FoundTensors found = find_tensors(TensorTable(files_), declared ? &*declared : nullptr);
   if (!found.defects.empty()) throw FormatError(found.defects.front().text);
   tensors_ = std::move(found.tensors);
@@ -76,7 +72,6 @@ void CheckpointReader::open_folder(const fs::path& folder) {
   if (!fs::exists(config)) return;
   config_file_ = config.string();
   config_text_ = read_model_text(config);
-  find_model_type();
 }
 
 void CheckpointReader::open_file(const fs::path& path, Naming naming) {
@@ -86,14 +81,17 @@ void CheckpointReader::open_file(const fs::path& path, Naming naming) {
   config_text_ = files_[0].config_text();
   config_file_ = path.string();
   model_type_ = files_[0].architecture();
-  find_model_type();
 }
 
-void CheckpointReader::find_model_type() {
-  const auto json = parse_json_or_null(config_text_);
-  if (!json.is_object()) return;  // Python writes Infinity, which is not JSON.
+/// Finds the model type. Returns what the configuration declares.
+std::optional<Declared> CheckpointReader::read_config() try {
+  if (config_text_.empty()) return {};
+  const Json json = parse_config_json(config_text_, config_file_);
   const auto type = json.find("model_type");
   if (type != json.end() && type->is_string()) model_type_ = type->get<std::string>();
+  return declared_in_config(json, config_file_);
+} catch (const FormatError&) {  // a later reader reports the error
+  return {};
 }
 
 void CheckpointReader::require_scales(const fs::path& path,

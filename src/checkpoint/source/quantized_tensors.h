@@ -44,7 +44,7 @@ class CheckpointReader {
  private:
   void open_folder(const std::filesystem::path& folder);
   void open_file(const std::filesystem::path& path, Naming naming);
-  void find_model_type();
+  std::optional<Declared> read_config();
   void require_scales(const std::filesystem::path& path, const std::optional<Declared>& in_config,
                       std::span<const Defect> unknown) const;
   std::vector<TensorFile> files_;
