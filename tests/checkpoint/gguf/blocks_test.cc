@@ -107,8 +107,8 @@ std::string numbered(std::string_view pattern) {
 /// No two modules of an architecture share a name, whichever way.
 TEST(GgufNames, AreUnique) {
   for (const Architecture* known : architectures())
-    for (const auto group : known->modules)
-      for (const NamePair& pair : group) {
+    for (const NameGroup& group : known->groups)
+      for (const NamePair& pair : group.modules) {
         const Architecture& a = *known;
         const std::string name = numbered(pair.model), file = numbered(pair.file);
         EXPECT_EQ(place_of(a, name + ".weight")->file_name, file + ".weight") << a.model_type;
