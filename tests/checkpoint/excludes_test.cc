@@ -214,6 +214,8 @@ TEST(Excludes, SecondNamesOfFamiliesAreCovered) {
     EXPECT_FALSE(Globs(exclude_globs(other.facts()).entries).hit(c.name)) << c.name;
     EXPECT_FALSE(Expressions(exclude_expressions(other.facts())).cover(c.name)) << c.name;
   }
+  const Model one = {{{"lm_head"}}, {"model.layers.0.fc1"}, {"llama", "llama"}};
+  EXPECT_THAT(exclude_expressions(one.facts()), ElementsAreArray({"lm_head"}));
   const Model several = {{{"lm_head"}}, {"model.layers.0.fc1"}, {"llava", "llama"}};
   EXPECT_TRUE(Expressions(exclude_expressions(several.facts())).cover("model.lm_head"));
 }

@@ -3,7 +3,6 @@
 import itertools
 import json
 import shutil
-from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import nvfp4
 from calibrate_cases import SIZES, bytes_by_name, write_model, write_text_of_words
 from nvfp4._cli import run_here
 from nvfp4.calibrate import Statistics, calibrate, merge
+from nvfp4.calibrate.onepass import matches, right_exclusions
 
 main = partial(run_here, "calibrate")
 
@@ -389,12 +389,22 @@ def test_quantizing_in_one_pass_gives_the_same_bytes(model, text, tmp_path, meth
     one, two = (json.loads((tmp_path / n / "config.json").read_text())["quantization_config"] for n in ("one", "two"))
     listed = [c.pop("ignore", None) or c.pop("exclude_modules") for c in (one, two)]
     assert one == two
-    kept = [m for m in listed[0] if not m.startswith("*")]
-    for module in kept:  # by name or by pattern
-        assert any(fnmatch(module, pattern.removeprefix("re:")) for pattern in listed[1]), module
-    assert "lm_head" in kept
+    names = {name.rpartition(".")[0] for name in bytes_by_name(tmp_path / "one")}
+    names = {name for name in names if not name.endswith(("norm", "embed_tokens"))}  # no loader quantizes these
+    excluded = [{name for name in names if any(matches(entry, name) for entry in entries)} for entries in listed]
+    assert excluded[0] == excluded[1] and all("lm_head" in entries for entries in listed)
     assert not nvfp4.verify(tmp_path / "one")["findings"]
     assert {p.name for p in tmp_path.iterdir()} == {"stats", "one", "two"}
+
+
+@pytest.mark.parametrize("entries, tensors, right", [
+    (["lm_head", "*gate"], ["a.gate.weight", "a.gate_proj.weight_scale"], ["lm_head", "*gate"]),
+    (["*layers.1.*", "*up"], ["layers.1.up.weight", "layers.1.up.weight_scale", "layers.0.up.weight"], ["layers.0.up"]),
+    (["*experts*"], ["a.0.experts.0.w1.weight", "a.1.experts.0.w1.weight", "a.1.experts.0.w1.weight_scale"],
+     ["a.0.experts*"]),
+    (["re:(.*\\.)?up$"], ["a.up.weight_packed", "a.up.weight_scale", "b.up.weight"], ["b.up"])])
+def test_exclusions_of_parts_become_those_of_the_whole(entries, tensors, right):
+    assert right_exclusions(entries, tensors) == right
 
 
 def test_a_link_out_of_the_model_is_refused(model, text, tmp_path):

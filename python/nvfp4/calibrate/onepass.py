@@ -1,7 +1,9 @@
 """Quantizes a model layer by layer while calibration runs. No layer stays in memory."""
 
 import json
+import re
 import shutil
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import nvfp4
@@ -86,7 +88,7 @@ class OnePass:
             found = [json.loads((self.layers / n / config).read_text()) for n in names
                      if (self.layers / n / config).exists()]
             if found:
-                made[config] = json.dumps(united(found), indent=2) + "\n"
+                made[config] = json.dumps(united(found, index), indent=2) + "\n"
         for name, text in made.items():
             (self.partial / name).write_text(text)
         for other in self.model.iterdir():
@@ -105,12 +107,38 @@ def spans(file):
             yield name, end - first
 
 
-def united(configs):
-    """Returns one configuration for those of the parts. Lists of strings, such as excluded layers, are united."""
+def united(configs, tensors, key=None):
+    """Returns one configuration for those of the parts, which have `tensors` together. Lists of strings are united."""
     first = configs[0]
     if isinstance(first, dict):
         keys = dict.fromkeys(k for c in configs for k in c)
-        return {k: united([c[k] for c in configs if k in c]) for k in keys}
+        return {k: united([c[k] for c in configs if k in c], tensors, k) for k in keys}
     if isinstance(first, list) and all(isinstance(v, str) for c in configs for v in c):
-        return list(dict.fromkeys(v for c in configs for v in c))
+        entries = list(dict.fromkeys(v for c in configs for v in c))
+        return right_exclusions(entries, tensors) if key in ("ignore", "exclude_modules") else entries
     return first
+
+
+def right_exclusions(entries, tensors):
+    """Returns exclusions of the parts that are right for the whole: of those that match a quantized module of another
+    part, only the names that they stand for are left."""
+    scales = [name for name in tensors if name.endswith("weight_scale")]
+    quantized = {re.sub(r"(?<=experts\.)\d+", "0", name[:-len("weight_scale")].rstrip("._")) for name in scales}
+    wrong = [entry for entry in entries if any(matches(entry, name) for name in quantized)]
+    right = [entry for entry in entries if entry not in wrong]
+    expressions = any(name.endswith(".weight_packed") for name in tensors)
+    for name in (name.removesuffix(".weight") for name in tensors if name.endswith(".weight")):
+        if f"{name}.weight_scale" in tensors or any(matches(entry, name) for entry in right):
+            continue
+        if any(matches(entry, name) for entry in wrong):
+            layer, dot, _ = name.partition(".experts.")
+            experts = f"re:{re.escape(layer)}\\.experts\\..*" if expressions else f"{layer}.experts*"
+            right.append(experts if dot else name)
+    return right
+
+
+def matches(entry, name):
+    """Returns whether a loader may take the entry for an exclusion of the module."""
+    if entry.startswith("re:"):
+        return re.match(entry[len("re:"):], name) is not None
+    return entry in name or any(fnmatchcase(text, entry) for text in (name, *name.split(".")))

@@ -472,7 +472,8 @@ std::vector<std::string> exclude_expressions(const ConfigFacts& facts) {
   Modules modules(facts, &names);
   add_second_names(facts, modules);
   // The language model of several parts has a prefix, for which the name alone does not stand.
-  if (facts.model_types.size() > 1) modules.add_optional(std::string(kHead));
+  if (!facts.model_types.empty() && facts.model_types.front() != facts.model_types.back())
+    modules.add_optional(std::string(kHead));
   return with_exact_names(Chooser(modules, kExpressions).choose(), modules).entries;
 }
 
