@@ -103,7 +103,7 @@ def mixed(models):
             continue
         codes, is_mx = codes.astype(np.uint8), scales.shape[1] > 1
         numbers = np.where(codes & 128, -1, 1) * E4M3[codes & 127]
-        scales = 2.0 ** (scales - 127) if is_mx else scales
+        scales = 2.0 ** (scales.astype(np.float32) - 127) if is_mx else scales
         values[name] = (numbers * np.repeat(scales, codes.shape[1] // scales.shape[1], 1)).astype(np.float32)
     return folder, values
 
