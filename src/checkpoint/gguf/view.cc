@@ -290,8 +290,10 @@ class View final : public checkpoint::TensorSource {
                          "{}: tensor '{}': {} with {} dimensions, must have 2 or 3", name_,
                          printable(t.name), t.type->name, t.shape.size());
     if (!stacks_experts(t.name)) {
-      const Interleave interleave = interleave_of(t, *place);
-      return add_as(t, *place, t.shape, 0, t.bytes, interleave);
+      Shape shape = t.shape;  // other programs leave out the one row of this gate
+      if (t.name.ends_with(".ffn_gate_inp_shexp.weight") && shape.size() == 1)
+        shape.insert(shape.begin(), 1);
+      return add_as(t, *place, std::move(shape), 0, t.bytes, interleave_of(t, *place));
     }
     require<FormatError>(t.shape.size() >= 2, "{}: tensor '{}': {} dimensions, must have 2 or 3",
                          name_, printable(t.name), t.shape.size());

@@ -241,6 +241,12 @@ TEST(GgufFaults, EveryTensorIsNeededInItsShape) {
   EXPECT_EQ(files, 9);
 }
 
+TEST_F(GgufForeign, GateOfASharedExpertHasOneRow) {
+  config_of(whole_file("experts", "qwen2moe"));
+  EXPECT_EQ(LoadedModel(dir / "out").at("model.layers.0.mlp.shared_expert_gate.weight").shape,
+            (std::vector<std::int64_t>{1, 64}));
+}
+
 TEST_F(GgufForeign, AbsentHeadsAreNamed) {
   ForeignFile file = whole_file("dense", "llama");
   file.keys.erase("attention.head_count");
