@@ -152,6 +152,7 @@ TEST_F(Cli, ConvertsToOneGgufFileAndBack) {
   make_sample();
   fs::create_directory(dir_ / "q");  // the file has the folder's name
   ASSERT_EQ(run({"quantize", "m", "q/m", "-q"}).status, 0);
+  fs::remove(dir_ / "q" / "m" / "README.md");  // whose tags it has, too
   const Result r = run({"convert", "q/m", "m.gguf", "--to", "gguf"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(has(r.err, "no tokenizer")) << r.err;

@@ -31,7 +31,9 @@ void write_file(const fs::path& path, std::vector<NewEntry> more, const TensorSp
 void write_whole(const TempDir& dir, const std::vector<NewEntry>& more) {
   if (!fs::exists(dir / "llama.gguf")) {
     write_llama(dir / "llama");
-    convert(dir / "llama", dir / "llama.gguf", "gguf");
+    auto options = quantize_options(dir / "llama", dir / "llama.gguf");
+    options.format = "gguf";
+    quantize_checkpoint(options);
   }
   const File file = File::open(dir / "llama.gguf");
   std::vector<NewEntry> entries = more;
