@@ -58,7 +58,8 @@ TEST_F(ExpertLayers, UnquantizableWeightExcludesItsLayer) {
 TEST_F(ExpertLayers, StackedOnesAreKeptTogetherToo) {
   write_model(dir / "in",
               {{random_tensor("l.mlp.experts.gate_up_proj", {2, 64, 80})},
-               {random_tensor("l.mlp.experts.down_proj", {2, 40, 64})}},
+               {random_tensor("l.mlp.experts.down_proj", {2, 40, 64}),
+                random_tensor("m.q_proj.weight", {64, 64})}},
               R"({"model_type": "llama4", "hidden_size": 64})");
   EXPECT_EQ(quantized_of(quantize_checkpoint(quantize_options(dir / "in", dir / "out")), "l."), 0u);
   EXPECT_TRUE(LoadedModel(dir / "out").has("l.mlp.experts.gate_up_proj"));

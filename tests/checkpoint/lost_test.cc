@@ -81,15 +81,15 @@ TEST_F(Lost, InputScalesOfFp8AreTakenOrNamed) {
       }
     }
     for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
-      auto quantize = quantize_options(dir / "a", dir / std::string(scheme_name(scheme)));
+      auto quantize = quantize_options(dir / "a", dir / "q" / std::string(scheme_name(scheme)));
       quantize.scheme = scheme;
       EXPECT_EQ(says(quantize_checkpoint(quantize).warnings,
                      "the input scales of 1 FP8 weights are left out: " + kZ),
                 scheme == Scheme::nvfp4a16);
     }
-    EXPECT_EQ(
-        LoadedModel(dir / std::string(scheme_name(Scheme::nvfp4))).scalar(kZ + ".input_scale"),
-        0.5f * 448 / 2688);
+    EXPECT_EQ(LoadedModel(dir / "q" / std::string(scheme_name(Scheme::nvfp4)))
+                  .scalar(kZ + ".input_scale"),
+              0.5f * 448 / 2688);
     write_text(dir / "amax.json", R"({"*": 3.0})");
     auto options = convert_options(dir / "a", dir / "given", "modelopt");
     options.input_amax = dir / "amax.json";
