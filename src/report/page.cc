@@ -111,7 +111,7 @@ std::string size_section(const PageInput& in) {
                                      rows + "</tbody></table>"));
 }
 
-std::string kind_table(const std::vector<Kind>& kinds, const char* caption) {
+std::string kind_table(const std::vector<Kind>& kinds, const char* label, const char* caption) {
   std::string rows;
   for (const Kind& kind : kinds) {
     const auto worst = kind.worst_layer();
@@ -121,13 +121,13 @@ std::string kind_table(const std::vector<Kind>& kinds, const char* caption) {
         kind.total.tensors, worst ? fmt::format("{}", *worst) : "–",
         worst ? percent(kind.layers.at(*worst).relative()) : "–");
   }
-  return scrolling(caption, fmt::format("<table><caption>{}</caption>", caption) +
-                                "<thead><tr>"
-                                "<th scope='col'>kind</th><th scope='col'>relative error</th>"
-                                "<th scope='col'>SQNR</th><th scope='col'>tensors</th>"
-                                "<th scope='col'>worst layer</th><th scope='col'>its error</th>"
-                                "</tr></thead><tbody>\n" +
-                                rows + "</tbody></table>");
+  return scrolling(label, fmt::format("<table><caption>{}</caption>", caption) +
+                              "<thead><tr>"
+                              "<th scope='col'>kind</th><th scope='col'>relative error</th>"
+                              "<th scope='col'>SQNR</th><th scope='col'>tensors</th>"
+                              "<th scope='col'>worst layer</th><th scope='col'>its error</th>"
+                              "</tr></thead><tbody>\n" +
+                              rows + "</tbody></table>");
 }
 
 /// Returns the errors of outputs, if they are known, then those of weights.
@@ -136,11 +136,12 @@ std::string error_section(const PageInput& in) {
   if (kinds.empty()) return "<p>The checkpoints hold the same values in the same formats.</p>\n";
   if (in.outputs.empty())
     return error_chart(kinds, "Relative error") +
-           kind_table(kinds, "All kinds of tensors that differ");
+           kind_table(kinds, "Error by kind", "All kinds of tensors that differ");
   const std::vector<Kind> outputs = kinds_of(in.outputs);
   return fmt::format("<p>{}</p>\n", kWhyOutputs) + error_chart(outputs, "Relative output error") +
-         kind_table(outputs, "Output error ‖X (a − b)ᵀ‖ / ‖X aᵀ‖ over the calibration text") +
-         kind_table(kinds, "Weight error of all kinds of tensors that differ");
+         kind_table(outputs, "Output error by kind of tensor",
+                    "Output error ‖X (a − b)ᵀ‖ / ‖X aᵀ‖ over the calibration text") +
+         kind_table(kinds, "Error by kind", "Weight error of all kinds of tensors that differ");
 }
 
 std::string worst_section(const PageInput& in) {

@@ -52,6 +52,7 @@ def script(local, tmp_path):
     path = os.pathsep.join([str(tmp_path / "stub"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "HF_HUB_CACHE": str(tmp_path / "cache"),
                    "LOCAL": str(local / "model"), "LOG": str(tmp_path / "log")}
+    environment.pop("HF_HUB_OFFLINE", None)  # other tests set it
 
     def run(*words):
         return subprocess.run([*SCRIPT, *words], cwd=tmp_path / "work", env=environment,
@@ -135,6 +136,7 @@ def test_scripts_take_the_place_of_python_m():
 
 def test_functions_download_what_is_missing(local, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.chdir(tmp_path)
     snapshot = tmp_path / "cache" / "models--org--a" / "snapshots" / COMMIT
     got = []

@@ -108,6 +108,12 @@ void require_readable(const std::filesystem::path& path) {
   if (error == std::errc::permission_denied) throw_io_error(path, "open", error.value());
 }
 
+void require_exists(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(std::filesystem::status(path, error)))
+    throw_io_error(path, "open", error ? error.value() : ENOENT);
+}
+
 void throw_io_error(const std::filesystem::filesystem_error& error) {
   // The text is like "filesystem error: cannot create directories: Permission denied [a/b]".
   constexpr std::string_view kPrefix = "filesystem error: ";

@@ -24,6 +24,8 @@ namespace nvfp4 {
 
 /// Throws IoError if permissions prevent reading the file or the folder.
 void require_readable(const std::filesystem::path& path);
+/// Throws IoError if there is nothing at the path, or the system does not say what.
+void require_exists(const std::filesystem::path& path);
 
 using platform::Descriptor;
 

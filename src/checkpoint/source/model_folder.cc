@@ -293,8 +293,7 @@ void open_single(const fs::path& input, ModelFolder& model) {
 ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
   const fs::path input = model_path(given);
   ModelFolder model;
-  require<IoError>(fs::exists(input), ErrorCode::not_found, "{}: no such file or folder",
-                   input.string());
+  require_exists(input);
   if (!fs::is_directory(input) && is_gguf_name(input)) {
     open_single(input, model);
     put_together(model, to_repair);

@@ -1,7 +1,6 @@
 #include "checkpoint/source/quantized_tensors.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/io/input_hints.h"
@@ -24,10 +23,8 @@ constexpr std::string_view kIndex = "model.safetensors.index.json";
 
 CheckpointReader::CheckpointReader(const fs::path& given, Naming naming) try {
   const fs::path path = model_path(given);
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) throw_io_error(path, "open", error ? error.value() : ENOENT);
-  if (fs::is_directory(status))
+  require_exists(path);
+  if (fs::is_directory(path))
     open_folder(path);
   else
     open_file(path, naming);

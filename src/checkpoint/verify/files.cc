@@ -5,6 +5,7 @@
 #include "checkpoint/formats/unread_forms.h"
 #include "checkpoint/io/input_hints.h"
 #include "checkpoint/io/json_text.h"
+#include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/match/pattern.h"
 #include "checkpoint/source/lost_scales.h"
@@ -25,11 +26,8 @@ class Opener {
   }
 
   Subject run() {
-    std::error_code error;
-    const fs::file_status status = fs::status(subject_.path, error);
-    require<IoError>(fs::exists(status), ErrorCode::not_found, "{}: no such file or folder",
-                     subject_.path.string());
-    subject_.folder = fs::is_directory(status);
+    require_exists(subject_.path);
+    subject_.folder = fs::is_directory(subject_.path);
     if (subject_.folder)
       open_folder();
     else

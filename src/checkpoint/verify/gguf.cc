@@ -10,6 +10,7 @@
 #include "checkpoint/gguf/file.h"
 #include "checkpoint/gguf/names.h"
 #include "checkpoint/gguf/view.h"
+#include "checkpoint/io/posix_file.h"
 #include "checkpoint/verify/checks.h"
 #include "core/printable.h"
 #include "core/require.h"
@@ -160,8 +161,7 @@ Subject open_gguf_subject(const fs::path& path, Findings& findings) {
   Subject subject;
   subject.path = path;
   subject.folder = false;
-  require<IoError>(fs::exists(path), ErrorCode::not_found, "{}: no such file or folder",
-                   path.string());
+  require_exists(path);
   subject.file_names = {path.filename().string()};
   try {
     const gguf::File file = gguf::File::open(path);
