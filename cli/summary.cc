@@ -32,7 +32,7 @@ std::string describe(Device device) {
 }
 
 /// The actions in the order of the table.
-constexpr const char* kActions[] = {"quantized", "converted",   "moved", "fp8",
+constexpr const char* kActions[] = {"quantized", "converted",   "moved", "fp8", "q8_0",
                                     "merged",    "dequantized", "cast",  "kept"};
 constexpr std::size_t kWritten = 3;  ///< index of the first action without NVFP4
 

@@ -148,6 +148,18 @@ TEST_F(Cli, ConvertDequantizesOnlyIfAllowed) {
   EXPECT_TRUE(has(r.out, "dequantized")) << r.out;
 }
 
+TEST_F(Cli, ConvertSaysWhatBecomesQ8) {
+  make_sample();
+  write_text(dir_ / "r.yaml", "rules:\n- {kind: attention, action: fp8_channel}\n");
+  const std::string format = "compressed-tensors";
+  ASSERT_EQ(run({"quantize", "m", "a", "--recipe", "r.yaml", "--format", format, "-q"}).status, 0);
+  const Result r = run({"convert", "a", "m.gguf", "--rest", "q8_0"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.out, "q8_0") && has(r.out, "FP8 in the input")) << r.out;
+  EXPECT_TRUE(has(r.err, "8 FP8 weights become Q8_0, gguf cannot hold them")) << r.err;
+  EXPECT_TRUE(has(r.err, "relative error of the weights that become Q8_0: 0.0")) << r.err;
+}
+
 TEST_F(Cli, ConvertsToOneGgufFileAndBack) {
   make_sample();
   fs::create_directory(dir_ / "q");  // the file has the folder's name
