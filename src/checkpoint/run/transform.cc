@@ -17,9 +17,10 @@ namespace nvfp4::checkpoint {
 namespace {
 
 /// Throws UnsupportedError if no weight is quantized, unless a pattern, a rule of the recipe or a
-/// size excludes one.
+/// size excludes one. The part of a model around its layers, which calibration writes, has none.
 void require_any_quantized(const Plan& plan, const TransformOptions& options) {
   constexpr std::string_view kPlain[] = {"kept", "merged", "cast", "dequantized"};
+  constexpr std::string_view kAround[] = {"embedding", "lm_head", "norm"};
   if (options.bits || options.size) return;
   if (std::ranges::any_of(plan.rules, [](const RecipeRuleReport& rule) {
         return rule.action == "keep" && rule.decided > 0;
@@ -29,8 +30,10 @@ void require_any_quantized(const Plan& plan, const TransformOptions& options) {
   for (const PlannedTensor& t : plan.tensors) {
     if (std::ranges::find(kPlain, t.action) == std::end(kPlain)) return;
     if (t.reason.starts_with("--ignore ")) return;
-    reasons[t.reason] += t.bytes_before;
+    if (std::ranges::find(kAround, t.kind) == std::end(kAround))
+      reasons[t.reason] += t.bytes_before;
   }
+  if (reasons.empty() && !plan.tensors.empty()) return;
   const auto most = std::ranges::max_element(reasons, {}, [](const auto& r) { return r.second; });
   throw UnsupportedError(fmt::format("{}: no tensor can be quantized: {}", options.input.string(),
                                      most == reasons.end() ? "it has none" : most->first));
