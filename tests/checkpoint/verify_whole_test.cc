@@ -72,7 +72,7 @@ TEST_F(VerifyWhole, LinearAttentionWhoseDecayIsKeptIsWhole) {
     const VerifyReport report = verify(options.output);
     EXPECT_EQ(times(report, "fused-partly"), 0) << text_of(report);
     EXPECT_FALSE(report.broken()) << text_of(report);
-    EXPECT_THAT(read_text(options.output / "config.json"), HasSubstr("linear_attn.in_proj_ba"));
+    EXPECT_THAT(read_text(options.output / "config.json"), HasSubstr("in_proj_ba"));
     options.include = {"*.in_proj_ba.weight"};
     std::filesystem::remove_all(options.output);
     quantize_checkpoint(options);
@@ -88,8 +88,7 @@ TEST_F(VerifyWhole, ExpertsOfOtherNamesAreExcludedByLayer) {
               R"({"model_type": "dbrx", "d_model": 64})");
   auto options = quantize_options(dir_ / "in", dir_ / "out");
   quantize_checkpoint(options);
-  EXPECT_THAT(read_text(options.output / "config.json"),
-              HasSubstr("\"transformer.blocks.0.ffn.experts*\""));
+  EXPECT_THAT(read_text(options.output / "config.json"), HasSubstr("\"*ffn*\""));
   EXPECT_FALSE(verify(options.output).broken());
 }
 
