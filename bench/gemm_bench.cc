@@ -88,7 +88,7 @@ GemmDescription description_of(const MatrixView& x, DType out, const std::string
   return {.m = x.rows, .x = x.dtype, .out = out, .backend = backend};
 }
 GemmDescription description_of(const QuantizedView& x, DType out, const std::string& backend) {
-  return {.m = x.shape.rows, .scheme = Scheme::nvfp4, .out = out, .backend = backend};
+  return {.m = x.shape.rows, .scheme = Scheme::w4a4, .out = out, .backend = backend};
 }
 
 template <class X>

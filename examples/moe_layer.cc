@@ -256,8 +256,8 @@ int run(const Arguments& a, const fs::path& folder) {
   const nvfp4::Matrix want = original_layer(bf16, x.view(), ids, weights);
 
   bool good = true;
-  for (const nvfp4::Scheme scheme : {nvfp4::Scheme::nvfp4a16, nvfp4::Scheme::nvfp4}) {
-    const bool w4a4 = scheme == nvfp4::Scheme::nvfp4;
+  for (const nvfp4::Scheme scheme : {nvfp4::Scheme::w4a16, nvfp4::Scheme::w4a4}) {
+    const bool w4a4 = scheme == nvfp4::Scheme::w4a4;
     // The sample was quantized without measured activations, so its input scales are meaningless.
     nvfp4::MoeOptions options{.scheme = scheme,
                               .activation = nvfp4::ActivationScale::measured(),

@@ -136,8 +136,8 @@ inline std::int64_t cols_of(const MatrixView& x) { return x.cols; }
 inline std::int64_t cols_of(const QuantizedView& x) { return x.shape.cols; }
 inline DType dtype_of(const MatrixView& x) { return x.dtype; }
 inline DType dtype_of(const QuantizedView&) { return DType::bf16; }
-inline Scheme scheme_of(const MatrixView&) { return Scheme::nvfp4a16; }
-inline Scheme scheme_of(const QuantizedView&) { return Scheme::nvfp4; }
+inline Scheme scheme_of(const MatrixView&) { return Scheme::w4a16; }
+inline Scheme scheme_of(const QuantizedView&) { return Scheme::w4a4; }
 
 /// A product on the CPU as its operands say it.
 template <class X>

@@ -137,7 +137,7 @@ Moe make_moe(const Arguments& a, const bench::MoeShape& s, Scheme scheme) {
 nlohmann::json run_scheme(const Arguments& a, const bench::MoeShape& s, Scheme scheme,
                           const Limits& limits) {
   const Moe moe = make_moe(a, s, scheme);
-  const char* const name = scheme == Scheme::nvfp4 ? "W4A4" : "W4A16";
+  const char* const name = scheme == Scheme::w4a4 ? "W4A4" : "W4A16";
   const double expert_bytes =
       static_cast<double>(moe.weight_bytes()) / static_cast<double>(s.experts);
   nlohmann::json rows;
@@ -283,7 +283,7 @@ void run(const Arguments& arguments) {
   for (const bench::MoeShape& s : arguments.models) {
     fmt::print("{}: {} experts of {}x{}, top {}\n", s.model, s.experts, s.hidden, s.intermediate,
                s.top_k);
-    for (const Scheme scheme : {Scheme::nvfp4a16, Scheme::nvfp4})
+    for (const Scheme scheme : {Scheme::w4a16, Scheme::w4a4})
       for (const auto& row : run_scheme(arguments, s, scheme, limits)) j["rows"].push_back(row);
   }
   bench::write_json(arguments.json, j);

@@ -138,11 +138,11 @@ struct GemmDescription {
   std::int64_t n = 0, k = 0;  ///< shape of each matrix; n >= 1, k % 16 == 0
   std::int64_t groups = 1;    ///< G; at most 1024 if grouped on a GPU
   GemmForm form = GemmForm::dense;
-  Scheme scheme = Scheme::nvfp4a16;  ///< nvfp4a16: x is dense (W4A16); nvfp4: x is NVFP4 (W4A4)
-  DType x = DType::bf16;             ///< W4A16: type of x; not f32 on a GPU
-  DType out = DType::bf16;           ///< type of out, except for swiglu_quantize
-  std::int64_t top_k = 0;            ///< routed: number of choices of each token
-  bool shared_x = false;             ///< routed, every_group: x has its second form
+  Scheme scheme = Scheme::w4a16;  ///< w4a16: x is dense; w4a4: x is NVFP4
+  DType x = DType::bf16;          ///< W4A16: type of x; not f32 on a GPU
+  DType out = DType::bf16;        ///< type of out, except for swiglu_quantize
+  std::int64_t top_k = 0;         ///< routed: number of choices of each token
+  bool shared_x = false;          ///< routed, every_group: x has its second form
   Epilogue epilogue = Epilogue::none;
   /// The upper limit of gate; up is clamped to [-limit, limit].
   float swiglu_limit = std::numeric_limits<float>::infinity();

@@ -23,7 +23,7 @@
 /// invalidates graphs that were captured before.
 ///
 /// In scheme nvfp4 (W4A4) the input is quantized along its rows, or is a QuantizedActivation that
-/// several layers share. In nvfp4a16 the input is used as it is. Results have the bits of gemm().
+/// several layers share. In W4A16 the input is used as it is. Results have the bits of gemm().
 /// moe.h has the mixture of experts, load_layers.h loads layers from a checkpoint.
 namespace nvfp4 {
 
@@ -93,7 +93,7 @@ std::vector<WeightView> split_groups(const WeightView& w, std::int64_t groups);
 
 /// The options of Linear and GroupedLinear.
 struct LinearOptions {
-  Scheme scheme = Scheme::nvfp4;
+  Scheme scheme = Scheme::w4a4;
   ActivationScale activation = {};                  ///< global scale of the input, W4A4
   Quantizer activation_quantizer = Quantizer::max;  ///< quantizer of the input, W4A4
   Quantizer weight_quantizer = Quantizer::mse;  ///< for dense weights, each with one global scale

@@ -12,7 +12,7 @@ struct ExpertWeights {
 
 /// The options of a Moe layer.
 struct MoeOptions {
-  Scheme scheme = Scheme::nvfp4;
+  Scheme scheme = Scheme::w4a4;
   /// The global scales of the layer's input and of the input of `down`, W4A4. The layer's input is
   /// quantized once for all experts: its stored scale is the largest of all gates and ups. For
   /// `down`, each expert has its own stored scale.

@@ -9,8 +9,8 @@ namespace nvfp4 {
 
 /// The operands of a layer that are NVFP4 at run time.
 enum class Scheme : std::uint8_t {
-  nvfp4,     ///< W4A4: weights and activations; checkpoints hold input scales
-  nvfp4a16,  ///< W4A16: weights only
+  w4a4,   ///< weights and activations; checkpoints hold input scales
+  w4a16,  ///< weights only
 };
 /// Returns "w4a4" or "w4a16".
 std::string_view scheme_name(Scheme scheme);

@@ -137,7 +137,7 @@ GemmPlan make_plan(const Packed& w, std::int64_t rows, const std::string& x, con
                    bool autotune) {
   GemmDescription d{.m = rows,
                     .form = from_name<GemmForm>("form", form, kForms),
-                    .scheme = x == kQuantized ? Scheme::nvfp4 : Scheme::nvfp4a16,
+                    .scheme = x == kQuantized ? Scheme::w4a4 : Scheme::w4a16,
                     .top_k = top_k,
                     .shared_x = shared_x,
                     .epilogue = from_name<Epilogue>("epilogue", epilogue, kEpilogues),
@@ -147,7 +147,7 @@ GemmPlan make_plan(const Packed& w, std::int64_t rows, const std::string& x, con
                     .kernel = kernel,
                     .autotune = autotune,
                     .backend = backend};
-  if (d.scheme == Scheme::nvfp4a16) d.x = dtype_from_name("x_dtype", x);
+  if (d.scheme == Scheme::w4a16) d.x = dtype_from_name("x_dtype", x);
   if (d.epilogue != Epilogue::swiglu_quantize) d.out = dtype_from_name("out_dtype", out);
   nb::gil_scoped_release unlocked;
   return plan_gemm(w.weights, d);
@@ -239,7 +239,7 @@ void bind_plan(nb::module_& m) {
           "x_dtype",
           [](const GemmPlan& p) {
             const GemmDescription& d = p.description();
-            return d.scheme == Scheme::nvfp4 ? std::string(kQuantized) : name_of(d.x, kDTypes);
+            return d.scheme == Scheme::w4a4 ? std::string(kQuantized) : name_of(d.x, kDTypes);
           },
           "Dtype of x; 'nvfp4' for W4A4.")
       .def_prop_ro(

@@ -19,7 +19,7 @@ using namespace nb::literals;
 MoeLayer make_moe(const Packed& gate_up, const Packed& down, bool quantized,
                   std::optional<float> input_scale, const std::vector<float>& down_scales,
                   float swiglu_limit, const Input& like) {
-  MoeOptions options{.scheme = quantized ? Scheme::nvfp4 : Scheme::nvfp4a16,
+  MoeOptions options{.scheme = quantized ? Scheme::w4a4 : Scheme::w4a16,
                      .swiglu_limit = swiglu_limit,
                      .intermediate = matrix_of("like", like).dtype,
                      .device = gate_up.weights.device()};

@@ -79,7 +79,7 @@ void require_tokens(const char* op, std::int64_t rows, std::int64_t max_tokens) 
 }
 
 void require_w4a4(const char* op, Scheme scheme) {
-  require<ValueError>(scheme == Scheme::nvfp4,
+  require<ValueError>(scheme == Scheme::w4a4,
                       "{}: the layer's scheme is W4A16, which takes no quantized "
                       "activations",
                       op);

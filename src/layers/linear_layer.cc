@@ -39,7 +39,7 @@ LinearLayer::LinearLayer(const char* op, std::span<const std::vector<WeightView>
   if (!options.bias.empty())
     bias_ = to_device(MatrixView(options.bias.data(), DType::f32, 1, std::ssize(options.bias)),
                       options.device);
-  if (scheme_ != Scheme::nvfp4 || max_tokens_ <= 0) return;
+  if (scheme_ != Scheme::w4a4 || max_tokens_ <= 0) return;
   const std::int64_t cols = weights_.groups() * weights_.cols();
   Scratch<Work>::Lease work(work_);
   work->x.get(max_tokens_, cols, input_.scope, options.device);
@@ -92,7 +92,7 @@ void LinearLayer::forward(const char* op, GemmForm form, const MatrixView& x,
                       every_group && all != k ? fmt::format(" or G·K = {}", all) : "");
   Scratch<Work>::Lease work(work_);
   GemmDescription d = description(form, x.rows, x.cols);
-  if (scheme_ == Scheme::nvfp4a16) {
+  if (scheme_ == Scheme::w4a16) {
     d.x = x.dtype;
     return run(op, d, {.x = x, .out = out, .row_ends = row_ends}, *work, stream);
   }

@@ -44,7 +44,7 @@ class LinearLayer {
   PackedWeights weights_;
   Matrix bias_;  ///< [1, G · N] or empty, on the device
   InputQuantizer input_;
-  Scheme scheme_ = Scheme::nvfp4;
+  Scheme scheme_ = Scheme::w4a4;
   bool batch_invariant_ = false, autotune_ = false;
   std::int64_t max_tokens_ = 0;
   std::string backend_;

@@ -99,7 +99,7 @@ class MoeLayer {
   void place(Work& work, Arena& arena, std::int64_t tokens, std::int64_t top_k, DType out) const;
   void forward_on(Work& work, const MatrixView& x, const Routing& routing, const MatrixSpan& out,
                   Stream stream) const;
-  bool w4a4() const { return options_.scheme == Scheme::nvfp4; }
+  bool w4a4() const { return options_.scheme == Scheme::w4a4; }
   bool on_cpu() const { return options_.device.type == DeviceType::cpu; }
   Device device() const { return options_.device; }
   const GemmBackend& backend() const { return gemm_backend(options_.device); }

@@ -29,7 +29,7 @@ class Checker {
 
   void check(std::int64_t workspace_bytes, std::span<std::byte> workspace) const {
     check_weights();
-    const std::int64_t x_rows = d_.scheme == Scheme::nvfp4 ? check_quantized_x() : check_dense_x();
+    const std::int64_t x_rows = d_.scheme == Scheme::w4a4 ? check_quantized_x() : check_dense_x();
     check_rows(x_rows);
     if (d_.epilogue == Epilogue::swiglu_quantize)
       check_quantized_out();
@@ -252,7 +252,7 @@ void check_description(const char* op, const GemmDescription& d, Device device) 
   require<ShapeError>(d.form != GemmForm::routed ||
                           (d.top_k >= 0 && (d.m == 0 || (d.top_k > 0 && d.m % d.top_k == 0))),
                       "{}: m = {}, must be a multiple of top_k = {}", op, d.m, d.top_k);
-  if (d.scheme == Scheme::nvfp4a16) {
+  if (d.scheme == Scheme::w4a16) {
     require_dtype(op, "x", d.x);
     require<ValueError>(d.x != DType::f32 || on_cpu(device),
                         "{}: x = f32, must be bf16 or f16 on {}", op, device_name(device));

@@ -120,11 +120,10 @@ const char* form_name(GemmForm form) {
 }
 
 std::string describe(const GemmDescription& d) {
-  std::string text =
-      fmt::format("{} {} [{}, {}] x [{}{}, {}]", d.scheme == Scheme::nvfp4 ? "W4A4" : "W4A16",
-                  form_name(d.form), d.m, d.k,
-                  d.form == GemmForm::dense ? "" : fmt::format("{}, ", d.groups), d.n, d.k);
-  if (d.scheme == Scheme::nvfp4a16) text += fmt::format(", x {}", dtype_name(d.x));
+  std::string text = fmt::format(
+      "{} {} [{}, {}] x [{}{}, {}]", d.scheme == Scheme::w4a4 ? "W4A4" : "W4A16", form_name(d.form),
+      d.m, d.k, d.form == GemmForm::dense ? "" : fmt::format("{}, ", d.groups), d.n, d.k);
+  if (d.scheme == Scheme::w4a16) text += fmt::format(", x {}", dtype_name(d.x));
   if (d.epilogue == Epilogue::swiglu_quantize)
     text += ", SwiGLU, quantized";
   else

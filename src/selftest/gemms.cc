@@ -18,12 +18,12 @@ constexpr std::int64_t kMostWorkspace = std::int64_t{1} << 28;
 
 struct Product {
   std::int64_t m, n, k;
-  Scheme scheme = Scheme::nvfp4a16;
+  Scheme scheme = Scheme::w4a16;
   DType x = DType::bf16, out = DType::f32;
   GemmForm form = GemmForm::dense;
   bool exact = true;  ///< true for integers
 
-  bool w4a4() const { return scheme == Scheme::nvfp4; }
+  bool w4a4() const { return scheme == Scheme::w4a4; }
   std::int64_t groups() const { return form == GemmForm::dense ? 1 : kGroups; }
   std::int64_t x_cols() const { return form == GemmForm::every_group ? k * kGroups : k; }
   std::int64_t out_cols() const { return form == GemmForm::every_group ? n * kGroups : n; }
@@ -303,11 +303,11 @@ void check_everywhere(Run& run, const std::vector<Subject>& subjects, Product p)
 
 void check_gemms(Run& run, const std::vector<Subject>& subjects) {
   constexpr DType kOut[] = {DType::f32, DType::bf16, DType::f16};
-  for (const Scheme scheme : {Scheme::nvfp4a16, Scheme::nvfp4}) {
+  for (const Scheme scheme : {Scheme::w4a16, Scheme::w4a4}) {
     std::size_t i = 0;
     for (const std::int64_t m : {1, 5, 17, 70, 133})
       for (const DType x : {DType::bf16, DType::f16, DType::f32}) {
-        if (x != DType::bf16 && (scheme == Scheme::nvfp4 || (m != 5 && m != 70))) continue;
+        if (x != DType::bf16 && (scheme == Scheme::w4a4 || (m != 5 && m != 70))) continue;
         const std::int64_t k = m % 2 ? 704 : 720;
         check_everywhere(run, subjects, {m, 136, k, scheme, x, kOut[i++ % 3]});
       }

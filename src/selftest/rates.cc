@@ -140,7 +140,7 @@ void measure_products(const Subject& s, const Sizes& sizes, const Limit& memory,
     const Buffer workspace(plan.workspace_bytes(), s.device);
     const double t = meter.seconds(sizes.copies, [&](std::int64_t i) {
       GemmArguments a{.weights = weights[static_cast<std::size_t>(i)], .out = out.span()};
-      if (scheme == Scheme::nvfp4)
+      if (scheme == Scheme::w4a4)
         a.x = x4.view();
       else
         a.x = x.view();
@@ -149,7 +149,7 @@ void measure_products(const Subject& s, const Sizes& sizes, const Limit& memory,
             static_cast<std::size_t>(plan.workspace_bytes())});
     });
     const std::string name =
-        fmt::format("{}, {} row{} x [{}, {}]", scheme == Scheme::nvfp4 ? "W4A4" : "W4A16", m,
+        fmt::format("{}, {} row{} x [{}, {}]", scheme == Scheme::w4a4 ? "W4A4" : "W4A16", m,
                     m == 1 ? "" : "s", sizes.n, sizes.k);
     const auto weight = static_cast<double>(sizes.n * sizes.k);
     if (m <= 16)
@@ -157,8 +157,8 @@ void measure_products(const Subject& s, const Sizes& sizes, const Limit& memory,
     else
       meter.add(name, 2 * weight * static_cast<double>(m) * 1e-12 / t, "TFLOP/s", arithmetic);
   };
-  for (const std::int64_t m : sizes.w4a16_rows) product(Scheme::nvfp4a16, m);
-  for (const std::int64_t m : sizes.w4a4_rows) product(Scheme::nvfp4, m);
+  for (const std::int64_t m : sizes.w4a16_rows) product(Scheme::w4a16, m);
+  for (const std::int64_t m : sizes.w4a4_rows) product(Scheme::w4a4, m);
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ std::vector<NamedGemm> gemm_problems() {
   for (const std::int64_t m : {1, 16, 64, 256, 4096})
     all.push_back({"W4A16", {.m = m, .n = 4096, .k = 4096}});
   for (const std::int64_t m : {1, 4096})
-    all.push_back({"W4A4", {.m = m, .n = 4096, .k = 4096, .scheme = Scheme::nvfp4}});
+    all.push_back({"W4A4", {.m = m, .n = 4096, .k = 4096, .scheme = Scheme::w4a4}});
   all.push_back(
       {"W4A16 grouped", {.m = 512, .n = 2048, .k = 4096, .groups = 64, .form = GemmForm::grouped}});
   all.push_back(

@@ -316,7 +316,7 @@ inline void make_model(const Words& w, const fs::path& folder) {
   auto options = quantize_options(source, model);
   for (const std::string& word : w) {
     if (word == "compressed-tensors" || word == "comfyui") options.format = word;
-    if (word == "a16") options.scheme = Scheme::nvfp4a16;
+    if (word == "a16") options.scheme = Scheme::w4a16;
   }
   if (w[0] == "empty") {
     write_text((fs::create_directories(model), model / "config.json"),

@@ -112,7 +112,7 @@ TEST_F(ComfyUi, Fp8BesideItHasItsOwnMarker) {
 }
 
 TEST(Quark, GlobalScalesMayBeBf16) {
-  for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+  for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16}) {
     const TempDir dir;
     write_tiny_llama(dir / "source");
     auto options = quantize_options(dir / "source", dir / "a");

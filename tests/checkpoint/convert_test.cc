@@ -56,7 +56,7 @@ TEST_F(Convert, EveryGlobalScaleSurvivesItsReciprocal) {
 }
 
 TEST_F(Convert, ToPlainDtypesIsTheDequantizedModel) {
-  write_quantized(dir / "a", "modelopt", Scheme::nvfp4);
+  write_quantized(dir / "a", "modelopt", Scheme::w4a4);
   const LoadedModel a(dir / "a");
   for (const std::string to : {"bf16", "fp16"}) {
     const QuantizeReport report = convert(dir / "a", dir / to, to);
@@ -84,7 +84,7 @@ TEST_F(Convert, WeightBeyondThePlainDtypeIsAnError) {
   const std::string down = "model.layers.0.mlp.down_proj";
   for (const float global : {24.0f, 24.5f}) {  // 6 * 448 * 24 = 64512
     const TempDir dir;
-    write_quantized(dir / "a", "modelopt", Scheme::nvfp4a16);
+    write_quantized(dir / "a", "modelopt", Scheme::w4a16);
     LoadedFolder model(dir / "a");
     model.set_scalar(down + ".weight_scale_2", global);
     model.at(down + ".weight_scale").bytes.back() = std::byte{0x7E};
@@ -283,7 +283,7 @@ TEST_F(Convert, Fp8IsQuantizedByItsValues) {
 }
 
 TEST_F(Convert, Fp8BesideFourBitWeightsIsNotRounded) {
-  write_quantized(dir / "plain", "compressed-tensors", Scheme::nvfp4);
+  write_quantized(dir / "plain", "compressed-tensors", Scheme::w4a4);
   LoadedFolder model(dir / "plain");
   const std::string name = "model.layers.0.mlp.shared.down_proj";
   PackedWeight blocks = fp8_weight(name, 128, 192, ".weight_scale", {1, 2}, 128, 128);
@@ -312,7 +312,7 @@ TEST_F(Convert, Fp8BesideFourBitWeightsIsNotRounded) {
 }
 
 TEST_F(Convert, TreatsItsOutputAsQuantizeDoes) {
-  write_quantized(dir / "a", "modelopt", Scheme::nvfp4);
+  write_quantized(dir / "a", "modelopt", Scheme::w4a4);
   auto options = convert_options(dir / "a", dir / "out", "compressed-tensors");
   options.dry_run = true;
   EXPECT_TRUE(convert_checkpoint(options).dry_run);

@@ -17,7 +17,7 @@ struct Model {
   Strings quantized, types = {};
 
   ConfigFacts facts() const {
-    ConfigFacts facts = {Scheme::nvfp4, kept, quantized};
+    ConfigFacts facts = {Scheme::w4a4, kept, quantized};
     facts.model_types = types;
     return facts;
   }

@@ -99,12 +99,12 @@ TEST_F(LoadLayers, TakesWhatQuantizeWrites) {
   const std::string moe_name = "model.layers.1.mlp",
                     linear_name = "model.layers.0.self_attn.o_proj";
   for (const std::string format : {"modelopt", "compressed-tensors"})
-    for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+    for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16}) {
       auto options = quantize_options(dir / "bf16", dir / "nvfp4");
       options.format = format;
       options.scheme = scheme;
       options.overwrite = true;
-      if (scheme == Scheme::nvfp4) options.input_amax = dir / "amax.json";
+      if (scheme == Scheme::w4a4) options.input_amax = dir / "amax.json";
       quantize_checkpoint(options);
       const LoadedModel model(dir / "nvfp4");
       const Checkpoint checkpoint(dir / "nvfp4");
@@ -112,8 +112,8 @@ TEST_F(LoadLayers, TakesWhatQuantizeWrites) {
       const test::MoeCase c = case_of(model, moe_name, 11);
       ASSERT_EQ(c.routed.size(), 32u);
       ASSERT_EQ(c.shared.size(), 1u);
-      EXPECT_EQ(c.routed[3].down_scale.has_value(), scheme == Scheme::nvfp4);
-      for (const Scheme run_as : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+      EXPECT_EQ(c.routed[3].down_scale.has_value(), scheme == Scheme::w4a4);
+      for (const Scheme run_as : {Scheme::w4a4, Scheme::w4a16}) {
         const Moe moe = load_moe(checkpoint, moe_name, {.scheme = run_as});
         EXPECT_EQ(moe.experts(), 32);
         EXPECT_EQ(moe.shared_experts(), 1);
@@ -129,7 +129,7 @@ TEST_F(LoadLayers, TakesWhatQuantizeWrites) {
       w.input_scale = input_of(model, linear_name);
       EXPECT_TRUE(same_bits(linear.forward(x.view()), Linear(w).forward(x.view())));
       EXPECT_EQ(linear.quantize(x.view()).view().shape.scope,
-                scheme == Scheme::nvfp4 ? GlobalScope::tensor : GlobalScope::vector);
+                scheme == Scheme::w4a4 ? GlobalScope::tensor : GlobalScope::vector);
 
       // The values of any tensor, and its shape.
       EXPECT_EQ(checkpoint.shape(linear_name + ".weight"),
@@ -186,7 +186,7 @@ TEST_F(LoadLayers, FusedModulesKeepTheirGlobalScales) {
   const std::vector<float> given = test::random_floats(88, 9);
   EXPECT_TRUE(same_bits(load_linear(checkpoint, modules, {.bias = given}).forward(x.view()),
                         Linear(parts, {.bias = given}).forward(x.view())));
-  const Linear rows = load_linear(checkpoint, "l.v", {.scheme = Scheme::nvfp4a16});
+  const Linear rows = load_linear(checkpoint, "l.v", {.scheme = Scheme::w4a16});
   EXPECT_LE(test::worst_error(x.view(), pack_weights(v.view()),
                               rows.forward(x.view(), DType::f32).view()),
             1.0);

@@ -68,7 +68,7 @@ TEST_F(Lost, InputScalesOfFp8AreTakenOrNamed) {
     write_model(dir / "a", {weight.tensors}, kLlamaConfig);
     for (const std::string to : {"w4a4", "w4a16", "bf16"}) {
       auto options = convert_options(dir / "a", dir / to, to == "bf16" ? to : "modelopt");
-      if (to == "w4a16") options.scheme = Scheme::nvfp4a16;
+      if (to == "w4a16") options.scheme = Scheme::w4a16;
       EXPECT_EQ(says(convert_checkpoint(options).warnings,
                      "the input scales of 1 FP8 weights are left out: " + kZ),
                 to != "w4a4");
@@ -80,16 +80,16 @@ TEST_F(Lost, InputScalesOfFp8AreTakenOrNamed) {
         EXPECT_EQ(out.at(kZ + ".weight").bytes, encode(weight.values, DType::bf16));
       }
     }
-    for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+    for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16}) {
       auto quantize = quantize_options(dir / "a", dir / "q" / std::string(scheme_name(scheme)));
       quantize.scheme = scheme;
       EXPECT_EQ(says(quantize_checkpoint(quantize).warnings,
                      "the input scales of 1 FP8 weights are left out: " + kZ),
-                scheme == Scheme::nvfp4a16);
+                scheme == Scheme::w4a16);
     }
-    EXPECT_EQ(LoadedModel(dir / "q" / std::string(scheme_name(Scheme::nvfp4)))
-                  .scalar(kZ + ".input_scale"),
-              0.5f * 448 / 2688);
+    EXPECT_EQ(
+        LoadedModel(dir / "q" / std::string(scheme_name(Scheme::w4a4))).scalar(kZ + ".input_scale"),
+        0.5f * 448 / 2688);
     write_text(dir / "amax.json", R"({"*": 3.0})");
     auto options = convert_options(dir / "a", dir / "given", "modelopt");
     options.input_amax = dir / "amax.json";

@@ -67,7 +67,7 @@ TEST_F(QuantizeCheckpoint, CompressedTensorsAndWeightsOnly) {
   EXPECT_FALSE(fs::exists(dir / "out" / "hf_quant_config.json"));
 
   options.output = dir / "a16";
-  options.scheme = Scheme::nvfp4a16;
+  options.scheme = Scheme::w4a16;
   quantize_checkpoint(options);
   const LoadedModel a16(dir / "a16");
   EXPECT_FALSE(a16.has("model.layers.0.mlp.up_proj.input_global_scale"));
@@ -315,7 +315,7 @@ TEST_F(QuantizeCheckpoint, InputAmaxesWithoutEffectAreWarnedAbout) {
   auto options = quantize_options(dir / "in", dir / "out");
   write_text(dir / "amax.json", R"({"*": 5376})");
   options.input_amax = dir / "amax.json";
-  options.scheme = Scheme::nvfp4a16;
+  options.scheme = Scheme::w4a16;
   options.dry_run = true;
   const auto warnings = quantize_checkpoint(options).warnings;
   ASSERT_EQ(warnings.size(), 1u);

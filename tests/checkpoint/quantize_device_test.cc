@@ -9,7 +9,7 @@ using safetensors::DType;
 TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpu) {
   write_tiny_llama(dir_ / "in");
   for (const char* format : {"modelopt", "compressed-tensors"})
-    for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16})
+    for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16})
       for (const std::string& quantizer : quantizer_names()) {
         auto options = quantize_options(dir_ / "in", "");
         options.format = format;

@@ -13,7 +13,7 @@ const std::string kQ = "model.layers.0.self_attn.q_proj", kK = "model.layers.0.s
 
 /// A tiny llama in `dir`/plain, and in `output` with NVFP4 in its MLPs alone.
 void write_half_quantized(const TempDir& dir, const fs::path& output,
-                          Scheme scheme = Scheme::nvfp4) {
+                          Scheme scheme = Scheme::w4a4) {
   gguf::write_llama(dir / "plain");
   auto options = quantize_options(dir / "plain", output);
   options.scheme = scheme;
@@ -51,7 +51,7 @@ struct QuantizePacked : FolderTest {};
 /// In two steps as in one: what is NVFP4 keeps its codes and scales, what is plain is quantized.
 TEST_F(QuantizePacked, TwoStepsGiveTheBytesOfOne) {
   for (const std::string to : {"modelopt", "compressed-tensors", "comfyui"})
-    for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+    for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16}) {
       const TempDir dir;
       write_half_quantized(dir, dir / "modelopt", scheme);
       auto options = quantize_options(dir / "plain", dir / "whole");
@@ -120,7 +120,7 @@ TEST_F(QuantizePacked, IgnoredWeightsAreDequantizedOthersStay) {
 }
 
 TEST_F(QuantizePacked, InputScalesAreKeptSuppliedOrOmitted) {
-  write_half_quantized(dir, dir / "w4a16", Scheme::nvfp4a16);
+  write_half_quantized(dir, dir / "w4a16", Scheme::w4a16);
   auto options = quantize_options(dir / "w4a16", dir / "default");
   EXPECT_TRUE(warns(quantize_checkpoint(options), "6 of 6 weights that are NVFP4"));
   EXPECT_EQ(LoadedModel(dir / "default").scalar(kUp + ".input_scale"), 1);
@@ -139,7 +139,7 @@ TEST_F(QuantizePacked, InputScalesAreKeptSuppliedOrOmitted) {
   expect_same_tensors(dir / "given", dir / "again");
 
   options = quantize_options(dir / "given", dir / "without");
-  options.scheme = Scheme::nvfp4a16;
+  options.scheme = Scheme::w4a16;
   EXPECT_FALSE(warns(quantize_checkpoint(options), "have no input scale"));
   EXPECT_FALSE(LoadedModel(dir / "without").has(kUp + ".input_scale"));
 }
@@ -318,7 +318,7 @@ TEST_F(QuantizePacked, InputScalesOfEightBitsAreRefused) {
   auto options = quantize_options(dir / "b", dir / "c");
   expect_error<UnsupportedError>([&] { quantize_checkpoint(options); },
                                  {"W4A8_NVFP4_FP8", "--scheme w4a16"});
-  options.scheme = Scheme::nvfp4a16;
+  options.scheme = Scheme::w4a16;
   quantize_checkpoint(options);
 }
 

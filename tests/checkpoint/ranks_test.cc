@@ -193,7 +193,7 @@ TEST_F(Ranks, OtherOptionsOrRankCountsAreRefused) {
   quantize_checkpoint(rank_options(in_, out_, 0, 3));
   const auto before = files_of(out_);
   auto other = rank_options(in_, out_, 1, 3);
-  other.scheme = Scheme::nvfp4a16;
+  other.scheme = Scheme::w4a16;
   expect_error<ValueError>([&] { quantize_checkpoint(other); }, {"scheme was"});
   expect_error<ValueError>([&] { quantize_checkpoint(rank_options(in_, out_, 1, 4)); },
                            {"ranks was 3, now 4"});

@@ -69,7 +69,7 @@ TEST_F(Recipes, NamedOnesChooseKindsOfLayers) {
   EXPECT_FALSE(is_quantized(experts, "shared_experts"));
   const QuantizeReport all = run("w4a16");
   EXPECT_EQ(quantized(all).size(), 13u);
-  EXPECT_EQ(all.scheme, Scheme::nvfp4a16);
+  EXPECT_EQ(all.scheme, Scheme::w4a16);
   EXPECT_FALSE(LoadedModel(dir_ / "out").has("model.layers.0.self_attn.q_proj.input_scale"));
 }
 
@@ -128,7 +128,7 @@ TEST_F(Recipes, WeightsOnlyStandsBesideWeightsWithInputs) {
   EXPECT_THAT(read_text(dir_ / "out" / "README.md"), HasSubstr("except those of 8 layers (W4A16)"));
   EXPECT_FALSE(verify_checkpoint(verify_options(dir_ / "out", in_)).broken());
   const QuantizeReport all = run_rules("  - {match: '*', action: w4a16}\n");
-  EXPECT_EQ(all.scheme, Scheme::nvfp4a16) << "no layer has quantized inputs";
+  EXPECT_EQ(all.scheme, Scheme::w4a16) << "no layer has quantized inputs";
   EXPECT_EQ(LoadedFolder(dir_ / "out").quantization()["quant_algo"], "W4A16_NVFP4");
   expect_error<ValueError>([&] { run_rules("  - {match: '*.0.*k_proj', action: w4a16}\n"); },
                            {"k_proj gets w4a16 (r.yaml, line 2)", "one action"});

@@ -8,7 +8,7 @@ const CheckpointFormat& kCompressedTensors = checkpoint_format("compressed-tenso
 
 TEST(ModelOpt, ConfigsSayWhatLoadersDemand) {
   const std::vector<std::string> quantized = {"m.q_proj"};
-  const ConfigFacts facts = {Scheme::nvfp4, {}, quantized};
+  const ConfigFacts facts = {Scheme::w4a4, {}, quantized};
   const Json config = kModelOpt.quantization_config(facts);
   const Json numbers =
       Json::parse(R"({"dynamic": false, "num_bits": 4, "type": "float", "group_size": 16})");
@@ -23,7 +23,7 @@ TEST(ModelOpt, ConfigsSayWhatLoadersDemand) {
   EXPECT_EQ(side["quantization"],
             Json::parse(R"({"quant_algo": "NVFP4", "kv_cache_quant_algo": null, "group_size": 16,
                             "exclude_modules": ["lm_head"]})"));
-  const ConfigFacts a16 = {Scheme::nvfp4a16, {}, quantized};
+  const ConfigFacts a16 = {Scheme::w4a16, {}, quantized};
   EXPECT_EQ(kModelOpt.quantization_config(a16)["quant_algo"], "W4A16_NVFP4");
   EXPECT_FALSE(
       kModelOpt.quantization_config(a16)["config_groups"]["group_0"].contains("input_activations"));
@@ -31,7 +31,7 @@ TEST(ModelOpt, ConfigsSayWhatLoadersDemand) {
 }
 
 TEST(CompressedTensors, ConfigIsTheOneOfTheFormat) {
-  const Json config = kCompressedTensors.quantization_config({Scheme::nvfp4, {}, {}});
+  const Json config = kCompressedTensors.quantization_config({Scheme::w4a4, {}, {}});
   EXPECT_EQ(config, Json::parse(R"({
     "config_groups": {"group_0": {"targets": ["Linear"],
       "weights": {"num_bits": 4, "type": "float", "symmetric": true, "group_size": 16,
@@ -48,7 +48,7 @@ TEST(CompressedTensors, ConfigIsTheOneOfTheFormat) {
     "global_compression_ratio": null, "ignore": ["lm_head"]})"));
   EXPECT_TRUE(kCompressedTensors
                   .quantization_config(
-                      {Scheme::nvfp4a16, {}, {}})["config_groups"]["group_0"]["input_activations"]
+                      {Scheme::w4a16, {}, {}})["config_groups"]["group_0"]["input_activations"]
                   .is_null());
   EXPECT_EQ(kCompressedTensors.hf_quant_config, nullptr);
 }
@@ -56,7 +56,7 @@ TEST(CompressedTensors, ConfigIsTheOneOfTheFormat) {
 TEST(Schemes, BothInOneCheckpointAreDeclaredByName) {
   const std::vector<std::string> quantized = {"m.down_proj", "m.o_proj", "m.q_proj"};
   const auto facts = [&](std::span<const std::string> weights_only) {
-    return ConfigFacts{Scheme::nvfp4, {}, quantized, {}, weights_only};
+    return ConfigFacts{Scheme::w4a4, {}, quantized, {}, weights_only};
   };
   const std::vector<std::string> one = {"m.o_proj"}, two = {"m.down_proj", "m.o_proj"};
   const Json config = kModelOpt.quantization_config(facts(one));

@@ -20,7 +20,7 @@ class VerifyLoaders : public testing::Test {
     write_tiny_llama(bed_.source);
     bed_.options.path = bed_.output;
   }
-  void quantize(const std::string& format, Scheme scheme = Scheme::nvfp4a16) {
+  void quantize(const std::string& format, Scheme scheme = Scheme::w4a16) {
     auto options = quantize_options(bed_.source, bed_.output);
     options.format = format;
     options.scheme = scheme;
@@ -61,7 +61,7 @@ TEST_F(VerifyLoaders, OnlyTheRequestedLoaderDecides) {
 }
 
 TEST_F(VerifyLoaders, FaultIsJudgedByEachLoader) {
-  quantize("modelopt", Scheme::nvfp4);
+  quantize("modelopt", Scheme::w4a4);
   plants().at("fused-globals")(bed_);
   EXPECT_TRUE(report().broken());
   EXPECT_EQ(verdicts_of(report()), (Verdicts{{"vllm", misreads},
@@ -71,7 +71,7 @@ TEST_F(VerifyLoaders, FaultIsJudgedByEachLoader) {
                                              {"transformers+nvfp4", unknown},
                                              {"llama.cpp", unknown}}));
   EXPECT_FALSE(broken_for("llama.cpp")) << "it fuses nothing";
-  quantize("modelopt", Scheme::nvfp4);
+  quantize("modelopt", Scheme::w4a4);
   plants().at("fused-input-scales")(bed_);
   EXPECT_FALSE(report().broken());
   EXPECT_TRUE(broken_for("tensorrt-llm"));
@@ -145,7 +145,7 @@ TEST_F(VerifyLoaders, FaultsOverruleAnswers) {
 TEST_F(VerifyLoaders, UnknownAlgorithmsAreRefused) {
   for (const auto& [algorithm, known] : std::map<std::string, std::set<std::string>>{
            {"NVFP4", {"vllm", "sglang"}}, {"NVFP4_AWQ", {"sglang"}}, {"NVFP4_SVD", {}}}) {
-    quantize("modelopt", Scheme::nvfp4);
+    quantize("modelopt", Scheme::w4a4);
     bed_.edit([&](LoadedFolder& f) {
       f.quantization()["quant_algo"] = algorithm;
       f.hf_quant["quantization"]["quant_algo"] = algorithm;

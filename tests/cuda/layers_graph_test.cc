@@ -31,7 +31,7 @@ struct Workload {
 
   Workload() {
     for (const test::ExpertMatrices& e : c.routed) downs.emplace_back(e.down.view());
-    for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+    for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16}) {
       const LinearOptions options = on_gpu(LinearOptions{.scheme = scheme, .max_tokens = kTokens});
       linears.emplace_back(c.routed[0].gate.view(), options);
       grouped.emplace_back(downs, options);

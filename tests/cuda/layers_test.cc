@@ -23,7 +23,7 @@ struct Shape {
 
 TEST_F(CudaLayers, LinearIsWithinTheBoundsOfItsProduct) {
   for (const Shape& s : {Shape{53, 80}, Shape{136, 192}})
-    for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16})
+    for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16})
       for (const DType in : {DType::bf16, DType::f16}) {
         const QuantizedMatrix a = test::weights(s.n, s.k, 3),
                               b = test::weights(17, s.k, 4, GlobalScope::vector);
@@ -39,7 +39,7 @@ TEST_F(CudaLayers, LinearIsWithinTheBoundsOfItsProduct) {
             const Matrix there = to_device(x.view(), kGpu);
             const Matrix y = run_on_gpu(linear, there.view(), m, out);
             EXPECT_TRUE(same_bits(y, run_on_gpu(linear, there.view(), m, out)));
-            if (scheme == Scheme::nvfp4a16) {
+            if (scheme == Scheme::w4a16) {
               EXPECT_LE(test::worst_tensor_core_error(x.view(), w.view(), y.view(), 1, bias), 1.0);
               continue;
             }
@@ -95,7 +95,7 @@ TEST_F(CudaLayers, GroupedLinearIsWithinItsBounds) {
     return std::span(bias).subspan(static_cast<std::size_t>(g * kN), kN);
   };
   const GroupedLinear linear(
-      views, on_gpu(LinearOptions{.scheme = Scheme::nvfp4a16, .bias = bias, .max_tokens = 70}));
+      views, on_gpu(LinearOptions{.scheme = Scheme::w4a16, .bias = bias, .max_tokens = 70}));
   const GroupedLinear w4a4(
       views, on_gpu(LinearOptions{.bias = bias, .batch_invariant = true, .max_tokens = 70}));
   EXPECT_EQ(linear.weight_bytes(), kG * 2 * PackedStorage::kTileBytes);
@@ -164,7 +164,7 @@ TEST_F(CudaLayers, MoeW4A16IsWithinFloat64Bounds) {
         const Matrix x = make(Fill::gaussian, tokens, kK, 2, in);
         const Matrix there = to_device(x.view(), kGpu);
         const PlacedRouting routing(c);
-        const Moe moe = c.moe(on_gpu(MoeOptions{.scheme = Scheme::nvfp4a16,
+        const Moe moe = c.moe(on_gpu(MoeOptions{.scheme = Scheme::w4a16,
                                                 .swiglu_limit = limit,
                                                 .intermediate = in,
                                                 .max_tokens = rows ? tokens : 0,
@@ -201,7 +201,7 @@ Matrix by_parts(const MoeCase& c, std::int64_t tokens, float limit, Scheme schem
       const auto x = row(t);
       const Matrix both = p.gate_up.forward(x, DType::f32);
       Matrix y;
-      if (scheme == Scheme::nvfp4) {
+      if (scheme == Scheme::w4a4) {
         y = p.down.forward(swiglu_quantize(both.view(), {.limit = limit}, down(e)), DType::f32);
       } else {
         Matrix h(DType::bf16, 1, p.down.inputs(), kGpu);
@@ -241,7 +241,7 @@ TEST_F(CudaLayers, MoeHasTheBitsOfSingleTokens) {
           return c.moe(
               on_gpu(MoeOptions{.scheme = scheme, .swiglu_limit = limit, .batch_invariant = true}));
         };
-        const Moe w4a4 = moe(Scheme::nvfp4), w4a16 = moe(Scheme::nvfp4a16);
+        const Moe w4a4 = moe(Scheme::w4a4), w4a16 = moe(Scheme::w4a16);
         const auto each_row = [](std::int64_t) {
           return QuantizeOptions{.scope = GlobalScope::vector};
         };
@@ -254,12 +254,12 @@ TEST_F(CudaLayers, MoeHasTheBitsOfSingleTokens) {
         for (const DType type : {DType::f32, DType::bf16})
           EXPECT_TRUE(
               same_bits(run_on_gpu(w4a16, there.view(), routing.routing, type),
-                        by_parts(c, tokens, limit, Scheme::nvfp4a16, dense_row, each_row, type)));
+                        by_parts(c, tokens, limit, Scheme::w4a16, dense_row, each_row, type)));
         const QuantizedActivation a = w4a4.quantize(there.view());
         synchronize(kGpu);
         const QuantizedMatrix codes = to_device(a.view(), {});
         const Matrix want = by_parts(
-            c, tokens, limit, Scheme::nvfp4,
+            c, tokens, limit, Scheme::w4a4,
             [&](std::int64_t t) {
               return QuantizedActivation(to_device(test::row_of(codes.view(), t).view(), kGpu));
             },
@@ -303,9 +303,8 @@ TEST_F(CudaLayers, MoeIgnoresIdsOfNoExpert) {
   const ActivationScale measured = ActivationScale::measured(GlobalScope::tensor),
                         fixed = ActivationScale::fixed(GlobalScale::from_amax(100, Quantizer::max));
   for (const std::int64_t tokens : {1, 7, 400})
-    for (const auto& [scheme, down] : {std::pair{Scheme::nvfp4, measured},
-                                       {Scheme::nvfp4, fixed},
-                                       {Scheme::nvfp4a16, measured}}) {
+    for (const auto& [scheme, down] :
+         {std::pair{Scheme::w4a4, measured}, {Scheme::w4a4, fixed}, {Scheme::w4a16, measured}}) {
       MoeCase c(tokens, kK, kI);
       const Matrix x = make(Fill::gaussian, tokens, kK, 2, DType::bf16);
       const Matrix there = to_device(x.view(), kGpu);
@@ -318,7 +317,7 @@ TEST_F(CudaLayers, MoeIgnoresIdsOfNoExpert) {
       const PlacedRouting placed(ids, c.weights, c.top_k);
       const Matrix got = run_on_gpu(moe, there.view(), placed.routing);
       EXPECT_TRUE(same_bits(got, run_on_gpu(c.moe(options), there.view(), placed.routing)));
-      if (scheme == Scheme::nvfp4) continue;
+      if (scheme == Scheme::w4a4) continue;
       for (std::size_t i = 0; i < ids.size(); i += 4) c.weights[i] = 0;
       EXPECT_LE(test::worst_moe_error(c, x.view(), got.view(), kNone, DType::bf16, true), 1.0);
     }
@@ -348,7 +347,7 @@ TEST_F(CudaLayers, MoeTakesStridesAndNoChoices) {
   EXPECT_TRUE(same_bits(run_on_gpu(moe, x.view(), routing), want));
   MatrixView row = x.view();
   row.rows = routing.rows = 1;
-  const Moe w4a16 = c.moe(on_gpu(MoeOptions{.scheme = Scheme::nvfp4a16}));
+  const Moe w4a16 = c.moe(on_gpu(MoeOptions{.scheme = Scheme::w4a16}));
   const Matrix of_one = run_on_gpu(w4a16, row, routing);
   row.stride = kK + 4;  // of one row it says nothing
   EXPECT_TRUE(same_bits(run_on_gpu(w4a16, row, routing), of_one));
@@ -368,12 +367,12 @@ TEST_F(CudaLayers, NameWhatIsWrong) {
   const Matrix there = to_device(x.view(), kGpu);
   const Matrix wide = to_device(make(Fill::gaussian, 4, kK, 2).view(), kGpu);
   const PlacedRouting routing(c);
-  const Moe moe = c.moe(on_gpu(MoeOptions{.scheme = Scheme::nvfp4a16, .max_tokens = 4}));
+  const Moe moe = c.moe(on_gpu(MoeOptions{.scheme = Scheme::w4a16, .max_tokens = 4}));
   Matrix out(DType::f32, 4, kK, kGpu), on_cpu(DType::f32, 4, kK);
   EXPECT_THROW(moe.forward_into(x.view(), routing.routing, out.span()), DeviceError);
   EXPECT_THROW(moe.forward_into(there.view(), routing.routing, on_cpu.span()), DeviceError);
   EXPECT_THROW(moe.forward_into(wide.view(), routing.routing, out.span()), ValueError);
-  EXPECT_THROW(c.moe(on_gpu(MoeOptions{.scheme = Scheme::nvfp4a16, .intermediate = DType::f32})),
+  EXPECT_THROW(c.moe(on_gpu(MoeOptions{.scheme = Scheme::w4a16, .intermediate = DType::f32})),
                ValueError);
   const QuantizedMatrix q = test::weights(16, kK, 1);
   const WeightView group(q.view());

@@ -157,12 +157,9 @@ TEST_F(CudaCublasLt, ResultsOfTheFakeLibraryAreRight) {
 /// A Hopper GPU is told whose kernels those are, before any library is looked for.
 TEST_F(CudaCublasLt, AHopperGpuIsRefusedByName) {
   try {
-    plan_gemm({.m = 64,
-               .n = 64,
-               .k = 64,
-               .scheme = Scheme::nvfp4,
-               .kernel = "sm100_cublaslt_m128n128k64"},
-              kGpu);
+    plan_gemm(
+        {.m = 64, .n = 64, .k = 64, .scheme = Scheme::w4a4, .kernel = "sm100_cublaslt_m128n128k64"},
+        kGpu);
     FAIL();
   } catch (const UnsupportedError& e) {
     EXPECT_THAT(e.what(), testing::HasSubstr("the GPU is sm_90"));

@@ -292,7 +292,7 @@ TEST_F(CudaGemm, RefusesWhatItCannotDo) {
   EXPECT_THROW(multiply(x.view(), one, out.span(), {.batch_invariant = true, .kernel = {8, 64, 1}}),
                ValueError);
   const QuantizedMatrix q({.rows = 4, .cols = 64}, kGpu);
-  const GemmPlan w4a4 = plan_gemm(one, {.m = 4, .scheme = Scheme::nvfp4, .out = DType::f32});
+  const GemmPlan w4a4 = plan_gemm(one, {.m = 4, .scheme = Scheme::w4a4, .out = DType::f32});
   EXPECT_THROW(gemm(w4a4, {.x = q.view(), .weights = one, .out = out.span()}), ShapeError)
       << "no workspace";
   const Array<std::int32_t> ends({1, 2, 3}, kGpu);

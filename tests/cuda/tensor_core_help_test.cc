@@ -182,8 +182,7 @@ TEST_F(CudaGemm, HelpersWorkForALayer) {
   if (tile.stream_k_steps == 0) GTEST_SKIP() << "this GPU has no blocks that could help";
   Sums sums;
   const QuantizedMatrix q = weights(kN, kK, fresh_seed(), GlobalScope::tensor);
-  const Linear layer(q.view(),
-                     {.scheme = Scheme::nvfp4a16, .device = kGpu, .workspace = sums.span()});
+  const Linear layer(q.view(), {.scheme = Scheme::w4a16, .device = kGpu, .workspace = sums.span()});
   const DenseX x(kM, kK, DType::bf16, 6);
   const Matrix on_gpu = to_device(x.part(0, kM, 0, kK), kGpu);
   poison_sums(sums);

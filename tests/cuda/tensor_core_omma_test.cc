@@ -116,7 +116,7 @@ TEST_F(CudaOmma, GroupsHaveRowsOfTheirOwnOrAll) {
 TEST_F(CudaOmma, UnsupportedProblemsAreRefusedByName) {
   for (const GemmDescription& d :
        {GemmDescription{.m = 4, .n = 64, .k = 64},
-        GemmDescription{.m = 4, .n = 64, .k = 80, .scheme = Scheme::nvfp4}})
+        GemmDescription{.m = 4, .n = 64, .k = 80, .scheme = Scheme::w4a4}})
     EXPECT_THROW(plan_gemm(d, kGpu), UnsupportedError);
 }
 

@@ -45,7 +45,7 @@ std::vector<GemmDescription> descriptions() {
     all.push_back({.m = m, .n = 320, .k = 1024, .max_workspace_bytes = m == 16 ? 8 << 20 : 0});
   all.push_back({.m = 40, .n = 72, .k = 80});
   all.push_back({.m = 8, .n = 256, .k = 512, .x = DType::f16, .out = DType::f32});
-  all.push_back({.m = 8, .n = 256, .k = 512, .scheme = Scheme::nvfp4});
+  all.push_back({.m = 8, .n = 256, .k = 512, .scheme = Scheme::w4a4});
   all.push_back({.m = 8, .n = 256, .k = 512, .batch_invariant = true});
   all.push_back({.m = 60, .n = 256, .k = 512, .groups = 16, .form = GemmForm::grouped});
   all.push_back({.m = 8, .n = 256, .k = 512, .groups = 16, .form = GemmForm::routed, .top_k = 4});
@@ -133,10 +133,9 @@ TEST_F(CudaTune, LayersMeasureWhenTheyAreToldTo) {
           BF16::from_float(static_cast<float>(i * 23 % 29 - 14) / 16).bits;
   const QuantizedMatrix q = quantize(w.view());
   const Matrix there = to_device(x.view(), kGpu);
-  const Matrix expected = Linear(q.view(), {.scheme = Scheme::nvfp4a16}).forward(x.view());
+  const Matrix expected = Linear(q.view(), {.scheme = Scheme::w4a16}).forward(x.view());
   for (const bool autotune : {false, true}) {
-    const Linear linear(q.view(),
-                        {.scheme = Scheme::nvfp4a16, .autotune = autotune, .device = kGpu});
+    const Linear linear(q.view(), {.scheme = Scheme::w4a16, .autotune = autotune, .device = kGpu});
     EXPECT_FALSE(std::filesystem::exists(file_)) << "before the first call";
     const Matrix got = to_device(linear.forward(there.view()).view(), {});
     EXPECT_EQ(std::filesystem::exists(file_), autotune);

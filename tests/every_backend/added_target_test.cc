@@ -60,7 +60,7 @@ TEST_F(ATargetMore, QuantizesAndMultipliesByItsRow) {
 
   const PackedWeights w = pack_weights(q.view());
   const GemmDescription d = {
-      .m = 40, .scheme = Scheme::nvfp4, .out = DType::f32, .backend = "cpu-tartan"};
+      .m = 40, .scheme = Scheme::w4a4, .out = DType::f32, .backend = "cpu-tartan"};
   const GemmPlan plan = plan_gemm(w, d);
   EXPECT_EQ(plan.kernel(), "cpu-tartan_w4a4");
   Matrix y(DType::f32, 40, 40), want(DType::f32, 40, 40);

@@ -147,7 +147,7 @@ TEST_P(GemmFormsOnEveryBackend, SwigluHasTheBitsOfItsSteps) {
                       .swiglu_limit = 0.5f,
                       .backend = GetParam()};
     expect_swiglu(one, plan_gemm(one, d), {.x = x.view()}, kM, GetParam());
-    d.scheme = Scheme::nvfp4;
+    d.scheme = Scheme::w4a4;
     expect_swiglu(one, plan_gemm(one, d), {.x = q.view()}, kM, GetParam());
     const PackedWeights two =
         pack_weights(weights(4 * kI, kK, 3).view(), {.groups = 2, .gate_up = GateUp{interleave}});

@@ -54,7 +54,7 @@ void expect_every_group(const GroupedLinear& linear, const std::vector<PackedWei
       for (std::int64_t g = 0; g < kG; ++g) {
         const PackedWeights& wg = w[static_cast<std::size_t>(g)];
         const std::int64_t from = shared ? 0 : g * kK;
-        if (linear.scheme() == Scheme::nvfp4a16) {
+        if (linear.scheme() == Scheme::w4a16) {
           EXPECT_LE(worst_error(part(x.view(), from, kK), wg, part(y.view(), g * kN, kN)), 1.0);
           continue;
         }
@@ -76,7 +76,7 @@ TEST(GroupedLinear, TakesDenseWeightsInBothLayouts) {
   std::vector<PackedWeights> packed;
   for (const WeightView& g : rows_list)
     packed.push_back(pack_weights(g.dense, {.quantizer = Quantizer::mse}));
-  for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+  for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16}) {
     expect_every_group(GroupedLinear(rows_list, {.scheme = scheme}), packed);
     expect_every_group(GroupedLinear(columns_list, {.scheme = scheme}), packed);
   }
@@ -101,7 +101,7 @@ TEST(GroupedLinear, TakesCheckpointWeightsWithAnyGlobalScales) {
                   4 * static_cast<std::size_t>(own.shape().global_count()));
       packed.push_back(pack_weights(own.view()));
     }
-    for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16})
+    for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16})
       expect_every_group(GroupedLinear(groups, {.scheme = scheme}), packed);
   }
   const QuantizedMatrix q = quantize(columns.view(), {.axis = BlockAxis::columns});
@@ -110,7 +110,7 @@ TEST(GroupedLinear, TakesCheckpointWeightsWithAnyGlobalScales) {
   for (const WeightView& g : groups) packed.push_back(pack_weights(g.quantized));
   const Matrix whole = dequantize(q.view()), third = dequantize(groups[2].quantized);
   EXPECT_EQ(std::memcmp(whole.data<float>() + 2 * kK * kN, third.data<float>(), 4 * kK * kN), 0);
-  expect_every_group(GroupedLinear(groups, {.scheme = Scheme::nvfp4a16}), packed);
+  expect_every_group(GroupedLinear(groups, {.scheme = Scheme::w4a16}), packed);
 }
 
 TEST(GroupedLinear, TakesRowsOfGroups) {
@@ -119,7 +119,7 @@ TEST(GroupedLinear, TakesRowsOfGroups) {
   const Matrix x = make(Fill::gaussian, 33, kK, 7);  // FP32: no sum is exact
   const std::vector<std::int32_t> ends = {0, 28,
                                           31};  // none, many and few rows, and rows of no group
-  for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+  for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16}) {
     const GroupedLinear linear(list, {.scheme = scheme, .batch_invariant = true});
     Matrix y(DType::f32, 33, kN), again(DType::f32, 33, kN);
     linear.forward_rows_into(x.view(), ends, y.span());
@@ -133,7 +133,7 @@ TEST(GroupedLinear, TakesRowsOfGroups) {
       for (std::int64_t n = 0; n < kN; ++n)
         ASSERT_EQ(y.view().at(r, n), r < 31 ? own.view().at(0, n) : 0.0f) << r;
     }
-    if (scheme == Scheme::nvfp4a16) continue;
+    if (scheme == Scheme::w4a16) continue;
     linear.forward_rows_into(linear.quantize(x.view()), ends, again.span());
     EXPECT_TRUE(same_bits(y, again));
   }
@@ -154,7 +154,7 @@ TEST(GroupedLinear, DoesNotDependOnThreads) {
   const Stacked w;
   const auto list = split_groups(w.dense.view(), kG);
   const Matrix x = make(Fill::gaussian, 50, kG * kK, 7, DType::bf16);
-  for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+  for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16}) {
     const GroupedLinear linear(list, {.scheme = scheme, .max_tokens = 64});
     test::expect_independent_of_threads([&] {
       Matrix y(DType::bf16, 50, kG * kN);
@@ -186,7 +186,7 @@ TEST(GroupedLinear, NamesWhatIsWrong) {
   const Matrix few = make(Fill::gaussian, 3, kK, 7);
   Matrix out(DType::f32, 3, kN);
   EXPECT_THROW(linear.forward_rows_into(few.view(), falling, out.span()), ShapeError);
-  const GroupedLinear weights_only(list, {.scheme = Scheme::nvfp4a16});
+  const GroupedLinear weights_only(list, {.scheme = Scheme::w4a16});
   EXPECT_THROW(weights_only.quantize(few.view()), ValueError);
   EXPECT_THROW(weights_only.forward_into(linear.quantize(few.view()), y.span()), ValueError);
   list[1].dense.rows -= 1;

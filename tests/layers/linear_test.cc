@@ -17,7 +17,7 @@ QuantizedMatrix quantized_as_columns(const MatrixView& w, GlobalScope scope) {
   return quantize(test::transposed(w).view(), {.axis = BlockAxis::columns, .scope = scope});
 }
 
-LinearOptions w4a16() { return {.scheme = Scheme::nvfp4a16}; }
+LinearOptions w4a16() { return {.scheme = Scheme::w4a16}; }
 
 TEST(Linear, TakesDenseWeightsInBothLayouts) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
@@ -62,10 +62,10 @@ TEST(Linear, GivesEachRowItsOwnGlobalScale) {
   const QuantizedMatrix q = test::uneven_weights(kN, kK, 11);
   const PackedWeights packed = pack_weights(q.view());
   const Matrix x = make(Fill::gaussian, 9, kK, 4, DType::bf16);
-  for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+  for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16}) {
     const Linear linear(q.view(), {.scheme = scheme});
     const Matrix y = linear.forward(x.view(), DType::f32);
-    if (scheme == Scheme::nvfp4) {
+    if (scheme == Scheme::w4a4) {
       const QuantizedActivation a = linear.quantize(x.view());
       EXPECT_LE(worst_error(a.view(), packed, y.view()), 1.0);
     } else {
@@ -80,7 +80,7 @@ TEST(Linear, JoinsWeightsThatKeepTheirGlobalScales) {
   const QuantizedMatrix a = test::weights(kN, kK, 2), b = test::weights(6, kK, 3),
                         c = test::uneven_weights(21, kK, 4);
   const WeightView parts[] = {a.view(), b.view(), c.view(), dense.view()};
-  for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+  for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16}) {
     const LinearOptions options{.scheme = scheme, .batch_invariant = true};
     const Matrix y = Linear(parts, options).forward(x.view(), DType::f32);
     std::int64_t first = 0;
@@ -176,7 +176,7 @@ TEST(Linear, SharesOneQuantizedActivation) {
 TEST(Linear, DoesNotDependOnThreadsOrCallers) {
   const QuantizedMatrix q = test::uneven_weights(kN, kK, 2);
   const Matrix x = make(Fill::gaussian, 70, kK, 12, DType::bf16);
-  for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+  for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16}) {
     const Linear linear(q.view(), {.scheme = scheme, .max_tokens = 70});
     test::expect_independent_of_threads([&] { return linear.forward(x.view()); });
     // Memory that stays from a larger input must not show.

@@ -44,7 +44,7 @@ TEST_P(MoeOnEveryBackend, W4A16IsWithinFloat64Bounds) {
         const DType intermediate = in == DType::f32 ? DType::f32 : DType::bf16;
         const MoeCase c(tokens, kK, kI, rows);
         const Matrix x = make(Fill::gaussian, tokens, kK, 2, in);
-        const Moe moe = c.moe({.scheme = Scheme::nvfp4a16,
+        const Moe moe = c.moe({.scheme = Scheme::w4a16,
                                .swiglu_limit = limit,
                                .intermediate = intermediate,
                                .backend = GetParam()});
@@ -61,7 +61,7 @@ TEST_P(MoeOnEveryBackend, W4A16HasTheBitsOfSingleTokens) {
     for (const DType intermediate : {DType::bf16, DType::f32}) {
       const MoeCase c(13, kK, kI, true);
       const Matrix x = make(Fill::gaussian, 13, kK, 2, in);
-      const MoeOptions options{.scheme = Scheme::nvfp4a16,
+      const MoeOptions options{.scheme = Scheme::w4a16,
                                .swiglu_limit = 3,
                                .intermediate = intermediate,
                                .batch_invariant = true,
@@ -82,7 +82,7 @@ TEST(Moe, AddsAnyNumberOfSharedExperts) {
         same_bits(run(moe, a, c.routing()), test::naive_moe(c, a.view(), kNone, [](std::int64_t) {
                     return QuantizeOptions{.scope = GlobalScope::vector};
                   })));
-    const MoeOptions options{.scheme = Scheme::nvfp4a16, .batch_invariant = true};
+    const MoeOptions options{.scheme = Scheme::w4a16, .batch_invariant = true};
     EXPECT_TRUE(same_bits(run(c.moe(options), x.view(), c.routing()),
                           test::naive_moe(c, x.view(), options)));
   }
@@ -119,7 +119,7 @@ TEST(Moe, TakesMoreTokensThanOnePass) {
 TEST(Moe, BoundFindsWrongScalesWeightsAndExperts) {
   const MoeCase c(4, kK, kI);
   const Matrix x = make(Fill::gaussian, 4, kK, 2, DType::f32);
-  const MoeOptions options{.scheme = Scheme::nvfp4a16, .intermediate = DType::f32};
+  const MoeOptions options{.scheme = Scheme::w4a16, .intermediate = DType::f32};
   const auto error = [&](const MoeCase& wrong) {
     const Matrix y = run(wrong.moe(options), x.view(), wrong.routing());
     return test::worst_moe_error(c, x.view(), y.view(), kNone, DType::f32);
@@ -199,7 +199,7 @@ TEST(Moe, TakesTensorWideScalesMeasuredAtRunTime) {
 TEST(Moe, DoesNotDependOnThreadsOrOtherTokens) {
   const MoeCase c(130, kK, kI, true, 6, 2);
   const Matrix x = make(Fill::gaussian, 130, kK, 2, DType::bf16);
-  for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+  for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16}) {
     const Moe moe =
         c.moe({.scheme = scheme, .batch_invariant = true, .max_tokens = 130, .max_top_k = 3});
     test::expect_independent_of_threads([&] { return run(moe, x.view(), c.routing()); });
@@ -279,7 +279,7 @@ TEST(Moe, NamesWhatIsWrong) {
   EXPECT_THROW(c.moe({.autotune = true}), UnsupportedError);
   EXPECT_THROW(Moe().experts(), ValueError);
   EXPECT_THROW(Moe(std::span<const ExpertWeights>()), ShapeError);
-  const Moe weights_only = c.moe({.scheme = Scheme::nvfp4a16});
+  const Moe weights_only = c.moe({.scheme = Scheme::w4a16});
   EXPECT_THROW(weights_only.quantize(x.view()), ValueError);
   EXPECT_THROW(weights_only.forward_into(moe.quantize(x.view()), c.routing(), y.span()),
                ValueError);

@@ -257,7 +257,7 @@ TEST_F(GemmTuner, EachGpuDriverAndProblemIsMeasured) {
   }
   // W4A4 is the same product, once x is decoded.
   GemmDescription w4a4 = few();
-  w4a4.scheme = Scheme::nvfp4;
+  w4a4.scheme = Scheme::w4a4;
   plan(first, w4a4);
   EXPECT_EQ(prepared_, expected);
   Tuner again = tuner();

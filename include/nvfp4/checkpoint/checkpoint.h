@@ -97,7 +97,7 @@ struct QuantizeReport {
   Device device;                        ///< device of the encoder
   std::string backend;                  ///< backend of the CPU
   std::string method;                   ///< method, one of method_names()
-  Scheme scheme = Scheme::nvfp4;
+  Scheme scheme = Scheme::w4a4;
   std::string recipe;                   ///< "recipe mlp", or the file's name; "": none
   std::vector<RecipeRuleReport> rules;  ///< rules of the recipe, in its order
   std::vector<BudgetPoint> curve;       ///< least error at some budgets, with `bits` or `size`

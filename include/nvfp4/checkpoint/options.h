@@ -103,7 +103,7 @@ inline constexpr OptionRow<RunOptions> kRunOptions[] = {
 
 /// The options of quantize_checkpoint().
 struct QuantizeCheckpointOptions : RunOptions {
-  Scheme scheme = Scheme::nvfp4;
+  Scheme scheme = Scheme::w4a4;
   std::string format;  ///< one of output_formats(); "": default_format() of the output
   /// Patterns of tensors or modules: an exact name, a glob (`*`, `?`), or "re:" and a regular
   /// expression. The syntax is Perl's, which is close to Python's `re`. A pattern must match the

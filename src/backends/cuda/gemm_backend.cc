@@ -20,7 +20,7 @@ namespace {
 
 /// Returns the bytes of x in BF16 for kernels that cannot read a quantized x (W4A4).
 std::int64_t dequantized_x_bytes(const GemmDescription& d, const KernelPlan& plan) {
-  if (d.scheme != Scheme::nvfp4 || plan.architecture->reads_quantized_x) return 0;
+  if (d.scheme != Scheme::w4a4 || plan.architecture->reads_quantized_x) return 0;
   const std::int64_t rows =
       d.form == GemmForm::routed && d.shared_x && d.top_k > 0 ? d.m / d.top_k : d.m;
   return rows * d.k * (d.form == GemmForm::every_group && !d.shared_x ? d.groups : 1) * 2;
@@ -36,7 +36,7 @@ KernelProblem problem_of(const GemmDescription& d) {
           .routed = routed,
           .batch_invariant = d.batch_invariant,
           .swiglu = d.epilogue != Epilogue::none,
-          .quantized_x = d.scheme == Scheme::nvfp4};
+          .quantized_x = d.scheme == Scheme::w4a4};
 }
 
 void require_limits(const GemmDescription& d, Device device) {

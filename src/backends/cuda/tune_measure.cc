@@ -78,11 +78,11 @@ Buffer upload(const std::vector<std::int32_t>& values, Device device) {
 class Product {
  public:
   Product(const GemmDescription& d, Device device, const GemmBackend& backend)
-      : backend_(backend), rows_(d.m), quantizes_x_(d.scheme == Scheme::nvfp4) {
+      : backend_(backend), rows_(d.m), quantizes_x_(d.scheme == Scheme::w4a4) {
     plan_.description = d;
-    plan_.description.scheme = Scheme::nvfp4a16;
+    plan_.description.scheme = Scheme::w4a16;
     plan_.description.autotune = false;
-    if (d.scheme == Scheme::nvfp4) plan_.description.x = DType::bf16;
+    if (d.scheme == Scheme::w4a4) plan_.description.x = DType::bf16;
     plan_.device = device;
     plan_.backend = &backend;
     Random random;

@@ -23,7 +23,7 @@ struct Arithmetic {
   const char* suffix;
 };
 Arithmetic arithmetic_of(const Backend& backend, const GemmDescription& d) {
-  if (d.scheme == Scheme::nvfp4) return {&backend.w4a4, "_w4a4"};
+  if (d.scheme == Scheme::w4a4) return {&backend.w4a4, "_w4a4"};
   if (d.x == DType::bf16 && backend.w4a16_bf16.direct.run != nullptr)
     return {&backend.w4a16_bf16, "_w4a16_bf16"};
   if (d.x == DType::f16 && backend.w4a16_f16.direct.run != nullptr)

@@ -161,7 +161,7 @@ InspectReport inspect_checkpoint(const InspectOptions& options) {
     if (!t.is_plain()) formats.insert(std::string(t.names->format->name));
     if (t.is_nvfp4()) {
       input_scales |= t.input_scale().has_value();
-      report.scheme = scheme_name(input_scales ? Scheme::nvfp4 : Scheme::nvfp4a16);
+      report.scheme = scheme_name(input_scales ? Scheme::w4a4 : Scheme::w4a16);
     } else if (!t.is_plain() && report.scheme.empty()) {
       report.scheme = t.names->format->name;
     }

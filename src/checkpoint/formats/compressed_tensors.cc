@@ -87,18 +87,18 @@ Json quantization_config(const ConfigFacts& facts) {
   Json groups;
   const auto add_nvfp4 = [&](Scheme scheme, Json targets) {
     groups[fmt::format("group_{}", groups.size())] =
-        group(std::move(targets), nvfp4(false), scheme == Scheme::nvfp4 ? nvfp4("local") : Json(),
+        group(std::move(targets), nvfp4(false), scheme == Scheme::w4a4 ? nvfp4("local") : Json(),
               mixed ? Json("nvfp4-pack-quantized") : Json());
   };
   // Names take precedence over "Linear", so the other groups get their own modules.
   const Scheme most =
-      2 * facts.weights_only.size() > facts.quantized.size() ? Scheme::nvfp4a16 : facts.scheme;
+      2 * facts.weights_only.size() > facts.quantized.size() ? Scheme::w4a16 : facts.scheme;
   add_nvfp4(most, {"Linear"});
   if (!facts.weights_only.empty()) {
     Json others = Json::array();
     for (const std::string& module : facts.quantized)
       if (facts.scheme_of(module) != most) others.push_back(module);
-    add_nvfp4(most == Scheme::nvfp4 ? Scheme::nvfp4a16 : Scheme::nvfp4, std::move(others));
+    add_nvfp4(most == Scheme::w4a4 ? Scheme::w4a16 : Scheme::w4a4, std::move(others));
   }
   for (const auto scales : {Fp8Module::Scales::tensor, Fp8Module::Scales::channel,
                             Fp8Module::Scales::block, Fp8Module::Scales::mx})

@@ -51,7 +51,7 @@ Fp8Module fp8_module(const LogicalTensor& t);
 bool has_one_scale(const LogicalTensor& t);
 
 struct ConfigFacts {
-  Scheme scheme = Scheme::nvfp4;  ///< scheme of `quantized`, except for `weights_only`
+  Scheme scheme = Scheme::w4a4;  ///< scheme of `quantized`, except for `weights_only`
   std::span<const KeptModule> kept;
   std::span<const std::string> quantized;  ///< modules in NVFP4
   std::span<const Fp8Module> fp8 = {};
@@ -64,7 +64,7 @@ struct ConfigFacts {
   const Json* native = nullptr;
 
   Scheme scheme_of(const std::string& module) const {
-    return std::ranges::binary_search(weights_only, module) ? Scheme::nvfp4a16 : scheme;
+    return std::ranges::binary_search(weights_only, module) ? Scheme::w4a16 : scheme;
   }
   /// Reports whether the checkpoint has quantized weights of several kinds.
   bool is_mixed() const { return !fp8.empty() || !weights_only.empty(); }

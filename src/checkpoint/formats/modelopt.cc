@@ -25,7 +25,7 @@ std::vector<OutputTensor> fp8(const Fp8Module& module, std::int64_t rows, std::i
                      channel ? std::vector{rows} : std::vector<std::int64_t>(), !channel);
 }
 
-const char* algorithm(Scheme scheme) { return scheme == Scheme::nvfp4 ? "NVFP4" : "W4A16_NVFP4"; }
+const char* algorithm(Scheme scheme) { return scheme == Scheme::w4a4 ? "NVFP4" : "W4A16_NVFP4"; }
 
 /// Returns the producer entry. Loaders recognize the format by this name. The version is that of
 /// the layout written here.
@@ -93,7 +93,7 @@ Json native_config(const ConfigFacts& facts) {
   json["quant_algo"] = "MIXED_PRECISION";
   json["group_size"] = 16;
   json["config_groups"] = {
-      {"group_0", nvfp4_group(facts.scheme == Scheme::nvfp4, std::move(targets))}};
+      {"group_0", nvfp4_group(facts.scheme == Scheme::w4a4, std::move(targets))}};
   json["quantized_layers"] = std::move(layers);
   json["ignore"] = {"*.attn.*", "*.ffn.shared_experts.*", "head", "mtp.*"};
   json["producer"] = producer();
@@ -108,14 +108,14 @@ Json quantization_config(const ConfigFacts& facts) {
       groups[fmt::format("group_{}", groups.size())] = std::move(group);
   };
   if (!facts.is_mixed()) {
-    add(nvfp4_group(facts.scheme == Scheme::nvfp4, {"Linear"}));
+    add(nvfp4_group(facts.scheme == Scheme::w4a4, {"Linear"}));
   } else {
-    for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+    for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16}) {
       Json four = Json::array();
       for (const std::string& module : facts.quantized)
         if (facts.scheme_of(module) == scheme && (four.empty() || four.back() != listed(module)))
           four.push_back(listed(module));
-      add(nvfp4_group(scheme == Scheme::nvfp4, std::move(four)));
+      add(nvfp4_group(scheme == Scheme::w4a4, std::move(four)));
     }
     using Scales = Fp8Module::Scales;
     for (const Scales scales : {Scales::tensor, Scales::channel, Scales::mx}) {

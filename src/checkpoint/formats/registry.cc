@@ -63,7 +63,7 @@ std::vector<OutputTensor> nvfp4_tensors(const WeightNames& names, Scheme scheme,
   std::vector<OutputTensor> out = {{Role::codes, {named(names.codes), u8, {rows, cols / 2}}},
                                    {Role::scales, {named(names.scales), f8_e4m3, scales}},
                                    {Role::weight_global, {named(names.global), f32, scalar}}};
-  if (scheme == Scheme::nvfp4)
+  if (scheme == Scheme::w4a4)
     out.push_back({Role::input_global, {named(names.input), f32, scalar}});
   return out;
 }

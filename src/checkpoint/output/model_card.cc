@@ -164,7 +164,7 @@ class Card {
   }
 
   std::string activations() const {
-    if (plan_.scheme == Scheme::nvfp4a16) return "Activations stay in 16 bits (W4A16)";
+    if (plan_.scheme == Scheme::w4a16) return "Activations stay in 16 bits (W4A16)";
     return "Activations are 4-bit, too (W4A4)" +
            (plan_.weights_only == 0
                 ? ""

@@ -76,7 +76,7 @@ std::optional<GlobalScale> MatrixPlanner::own_input(const EncodedTensor& c,
                                                     const WeightSlice& slice) const {
   const LogicalTensor& t = *c.source;
   if (t.correction.input) return t.correction.input;
-  if (!t.is_nvfp4() || c.scheme == Scheme::nvfp4a16) return {};
+  if (!t.is_nvfp4() || c.scheme == Scheme::w4a16) return {};
   // Without one, a weight gets an input scale like every quantized weight.
   if (options_.task == TransformOptions::Task::quantize && t.inputs.empty()) return {};
   return copied_input(t, slice, declared_);
@@ -100,7 +100,7 @@ float MatrixPlanner::input_amax(const EncodedTensor& c, const WeightSlice& slice
 }
 
 void MatrixPlanner::decide() {
-  if (options_.scheme == Scheme::nvfp4a16 && options_.input_amax)
+  if (options_.scheme == Scheme::w4a16 && options_.input_amax)
     plan_.warnings.emplace_back("--input-amax: no effect, scheme w4a16 has no input scales");
   share_inputs();
   plan_.units.reserve(group_of_.size());
@@ -109,7 +109,7 @@ void MatrixPlanner::decide() {
   for (Draft& group : groups_) {
     plan_.groups.push_back({.units = {}, .copied = group.encodes() ? group.copied : std::nullopt});
     if (!group.encodes() && group.differs) unequal.add(group.module());
-    const bool takes_input = group.fp8 || group.tensor->scheme == Scheme::nvfp4;
+    const bool takes_input = group.fp8 || group.tensor->scheme == Scheme::w4a4;
     if (!amax_file_.empty() && takes_input) {  // Calibration data may not reach every expert.
       if (group.input_amax == 0) group.input_amax = group.kind->input_amax;
       if (group.input_amax == 0 && !group.input && !group.shared)

@@ -55,7 +55,7 @@ void MatrixPlanner::add_nvfp4(const EncodedTensor& c, std::size_t i, PlannedShar
                                                  : add_outputs(outputs_of(c, slice), shard);
   if (!c.stays_stacked || i == 0) {
     modules_.quantized.push_back(c.stays_stacked ? c.source->name : slice.module);
-    if (c.scheme == Scheme::nvfp4a16) modules_.weights_only.push_back(modules_.quantized.back());
+    if (c.scheme == Scheme::w4a16) modules_.weights_only.push_back(modules_.quantized.back());
   }
   const Unit& unit =
       add_unit(c, i, places, nvfp4_work(c, slice, groups_[group_of_[c.place + i]], output));

@@ -20,7 +20,7 @@ namespace nvfp4::checkpoint {
 struct EncodedTensor {
   const LogicalTensor* source = nullptr;
   Action action = Action::nvfp4;
-  Scheme scheme = Scheme::nvfp4;
+  Scheme scheme = Scheme::w4a4;
   bool stays_stacked = false;       ///< the matrices stay one stack
   std::vector<WeightSlice> slices;  ///< empty if the tensor is one matrix
   std::size_t place = kNone;        ///< the planner's index of its first group, if it is grouped

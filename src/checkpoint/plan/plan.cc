@@ -185,7 +185,7 @@ class Planner {
   /// Returns the scheme of a weight that becomes or stays NVFP4.
   Scheme scheme_of(const LogicalTensor& t, Action action) const {
     const bool weights_only = action == Action::w4a16 || (options_.takes_scheme && t.weights_only);
-    return weights_only ? Scheme::nvfp4a16 : options_.scheme;
+    return weights_only ? Scheme::w4a16 : options_.scheme;
   }
 
   /// Reports whether this is a 4-bit expert of a decoder layer. MTP experts stay MXFP4.
@@ -385,7 +385,7 @@ class Planner {
     if (modules_.weights_only.empty()) return;
     const bool all = modules_.weights_only.size() == modules_.quantized.size();
     if (all) modules_.weights_only.clear();
-    plan_.scheme = all ? Scheme::nvfp4a16 : Scheme::nvfp4;
+    plan_.scheme = all ? Scheme::w4a16 : Scheme::w4a4;
     plan_.weights_only = modules_.weights_only.size();
   }
 

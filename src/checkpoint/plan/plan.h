@@ -103,7 +103,7 @@ struct Plan {
   std::optional<std::uint64_t> statistics_fingerprint;
   std::vector<RecipeRuleReport> rules;  ///< a report for each rule of the recipe
   bool drop = false;                    ///< tensors that the format cannot hold may be left out
-  Scheme scheme = Scheme::nvfp4;        ///< nvfp4a16 if all NVFP4 is W4A16
+  Scheme scheme = Scheme::w4a4;         ///< w4a16 if all NVFP4 is W4A16
   std::size_t weights_only = 0;         ///< number of W4A16 modules beside W4A4 ones
   const Method* method = nullptr;       ///< the method of quantized tensors
   std::chrono::steady_clock::time_point started;

@@ -147,7 +147,7 @@ void set_schemes(ModelFolder& model) {
     any |= t.is_nvfp4();
     inputs |= t.is_nvfp4() && t.input;
   }
-  model.scheme = any && !inputs ? Scheme::nvfp4a16 : Scheme::nvfp4;
+  model.scheme = any && !inputs ? Scheme::w4a16 : Scheme::w4a4;
   for (LogicalTensor& t : model.tensors) {
     if (!t.is_nvfp4() || t.input) continue;
     const CheckpointFormat& format = *t.names->format;

@@ -22,7 +22,7 @@ struct ModelFolder {
   std::string index_name;               ///< file name of the index; empty if there is none
   std::vector<LogicalTensor> tensors;   ///< tensors of `files`; codes and scales are combined
   std::vector<std::size_t> file_of;     ///< index in `files` of each tensor
-  Scheme scheme = Scheme::nvfp4;        ///< nvfp4a16 if no NVFP4 weight has an input scale
+  Scheme scheme = Scheme::w4a4;         ///< w4a16 if no NVFP4 weight has an input scale
   std::vector<Defect> defects;          ///< defects of a folder that was opened for repair
   ModelConfig config;                   ///< config.json; its text is empty if there is none
   ModelConfig params;                   ///< params.json of Mistral's folders; only the text

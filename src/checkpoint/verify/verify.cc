@@ -46,7 +46,7 @@ VerifyReport verify(const VerifyOptions& options, Measured& measured) try {
     any_nvfp4 |= t.is_nvfp4();
     inputs |= t.is_nvfp4() && t.input;
   }
-  if (any_nvfp4) report.scheme = scheme_name(inputs ? Scheme::nvfp4 : Scheme::nvfp4a16);
+  if (any_nvfp4) report.scheme = scheme_name(inputs ? Scheme::w4a4 : Scheme::w4a16);
   if (subject.folder && subject.complete) check_layers(subject, findings);
   check_outside(subject, options.full, findings);
   check_zero_codes(subject, findings);

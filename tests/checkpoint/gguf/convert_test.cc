@@ -8,7 +8,7 @@
 namespace nvfp4::gguf::gguf_convert_test {
 
 void quantize(const TempDir& dir, const std::string& format = "modelopt",
-              Scheme scheme = Scheme::nvfp4) {
+              Scheme scheme = Scheme::w4a4) {
   QuantizeCheckpointOptions options = quantize_options(dir / "source", dir / "a");
   options.format = format;
   options.scheme = scheme;

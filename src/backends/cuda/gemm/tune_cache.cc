@@ -75,7 +75,7 @@ TuneFile refused(std::string note, bool is_ours) { return {{}, std::move(note), 
 std::string problem_key(const GemmDescription& d) {
   constexpr const char* kForms[] = {"dense", "grouped", "routed", "every_group"};
   constexpr const char* kEpilogues[] = {"none", "swiglu", "swiglu_quantize"};
-  const DType x = d.scheme == Scheme::nvfp4 ? DType::bf16 : d.x;
+  const DType x = d.scheme == Scheme::w4a4 ? DType::bf16 : d.x;
   std::string key = fmt::format(
       "{} m {} n {} k {} x {} out {}", kForms[static_cast<int>(d.form)], d.m, d.n, d.k,
       dtype_name(x), d.epilogue == Epilogue::swiglu_quantize ? "nvfp4" : dtype_name(d.out));
