@@ -26,6 +26,7 @@ enum class Needed : std::uint8_t { always, with_experts, if_latent, never };
 struct SizeKey {
   std::string_view name;
   Needed needed;
+  bool may_be_zero = false;  ///< true if 0 says that the model has none
 };
 constexpr SizeKey kSizeKeys[] = {
     {"block_count", Needed::always},
@@ -33,8 +34,8 @@ constexpr SizeKey kSizeKeys[] = {
     {"embedding_length", Needed::always},
     {"feed_forward_length", Needed::always},
     {"attention.head_count", Needed::always},
-    {"expert_count", Needed::with_experts},
-    {"expert_used_count", Needed::with_experts},
+    {"expert_count", Needed::with_experts, true},
+    {"expert_used_count", Needed::with_experts, true},
     {"attention.kv_lora_rank", Needed::if_latent},
     {"attention.key_length", Needed::if_latent},
     {"attention.value_length", Needed::if_latent},
@@ -43,8 +44,8 @@ constexpr SizeKey kSizeKeys[] = {
     {"attention.q_lora_rank", Needed::never},
     {"expert_feed_forward_length", Needed::never},
     {"expert_shared_feed_forward_length", Needed::never},
-    {"expert_shared_count", Needed::never},
-    {"leading_dense_block_count", Needed::never},
+    {"expert_shared_count", Needed::never, true},
+    {"leading_dense_block_count", Needed::never, true},
     {"vocab_size", Needed::never},
 };
 
@@ -99,9 +100,10 @@ class Check {
       if (value == nullptr && needed) add("gguf-key", name, "has no key '{}'", name);
       if (value == nullptr) continue;
       const auto number = header_.integer(name);
-      if (!number || *number < (needed ? 1 : 0) || *number > kMostSize)
+      const int least = key.may_be_zero && !needed ? 0 : 1;
+      if (!number || *number < least || *number > kMostSize)
         add("gguf-key", name, "key '{}' = {}, must be an integer from {} to {}", name,
-            checkpoint::dump_line(json_of(*value)), needed ? 1 : 0, kMostSize);
+            checkpoint::dump_line(json_of(*value)), least, kMostSize);
     }
     const std::string epsilon = whole("attention.layer_norm_rms_epsilon");
     if (header_.find(epsilon) == nullptr) add("gguf-key", epsilon, "has no key '{}'", epsilon);
