@@ -113,6 +113,22 @@ TEST_F(OwnFiles, OverwriteKeepsEditedCard) {
   }
 }
 
+TEST_F(OwnFiles, ResumeRefusesToReplaceAnotherCard) {
+  options_.overwrite = false;
+  options_.resume = true;
+  write_text(dir_ / "in" / "README.md", "the model's");
+  for (const char* card : {"edited", "edited again"}) {
+    write_text(out_ / "README.md", card);
+    const auto before = files_of(out_);
+    expect_error<IoError>([&] { write(); }, {"README.md", "--resume does not replace it"});
+    EXPECT_EQ(files_of(out_), before);
+    write_text(out_ / "README.md", expected_.at("README.md"));  // nvfp4's own, as it was written
+    write();
+    expected_["README.md"] = read_text(out_ / "README.md");
+    EXPECT_EQ(expected_["README.md"], "the model's");
+  }
+}
+
 TEST_F(OwnFiles, ResumeRemovesWhatTheSourceLost) {
   options_.overwrite = false;
   options_.resume = true;

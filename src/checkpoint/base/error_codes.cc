@@ -23,7 +23,7 @@ constexpr ErrorInfo kCodes[] = {
     {ErrorCode::output_not_empty, "IoError", "the output folder is not empty",
      "name a new folder; --overwrite replaces a model, --resume continues an interrupted run"},
     {ErrorCode::output_no_model, "IoError",
-     "--overwrite meets a file that nvfp4 did not write, or that was changed since",
+     "--overwrite or --resume meets a file that nvfp4 did not write, or that was changed since",
      "remove it yourself, or name another output"},
     {ErrorCode::output_busy, "IoError", "another run writes to the same output",
      "wait for the other run, or name another output"},

@@ -51,6 +51,7 @@ void OutputFile::check() {
                      "hint: remove it yourself",
                      path_.string());
   }
+  require_own_partial();
   fs::path folder = fs::absolute(path_).parent_path();
   while (!fs::exists(folder) && folder.has_relative_path()) folder = folder.parent_path();
   require<IoError>(fs::is_directory(folder), ErrorCode::not_a_folder,
@@ -63,6 +64,18 @@ void OutputFile::check() {
   const std::uintmax_t stale = fs::file_size(partial_path(path_), none);
   lacks_room_ = lack_of_room(folder, container_->tensor_bytes(), none ? 0 : stale);
   if (!lacks_room_.empty()) warnings_.push_back(path_.string() + ": " + lacks_room_);
+}
+
+/// Throws IoError if a file with the name of the unfinished output is not of a run that was killed.
+void OutputFile::require_own_partial() const {
+  const fs::path partial = partial_path(path_);
+  if (overwrite_ || !fs::exists(fs::symlink_status(partial))) return;
+  std::error_code ignored;  // a run that was killed at its start leaves an empty file
+  require<IoError>(fs::file_size(partial, ignored) == 0 || names_nvfp4(partial),
+                   ErrorCode::output_not_empty,
+                   "{}: is there already, and is no unfinished output of nvfp4; hint: rename it; "
+                   "--overwrite removes it",
+                   partial.string());
 }
 
 void OutputFile::open() {

@@ -37,6 +37,8 @@ class OutputFile final : public Output {
   std::unique_ptr<ShardWriter> open_shard(std::size_t shard) const override;
 
  private:
+  void require_own_partial() const;
+
   const ModelFolder& model_;
   const Plan& plan_;
   std::filesystem::path path_;

@@ -287,6 +287,7 @@ bool OutputFolder::has_changed() {
                      : difference_from(entry->second, path_ / name),
                  path_ / name);
   }
+  if (ranks_ == 1) require_own_cards(path_, list, files_, model_.root);
   bool changed = false;
   for (const auto& [name, written] : list) {
     if (shards.contains(name) || ranks_ > 1 || (is_card_name(name) && !files_.contains(name)))

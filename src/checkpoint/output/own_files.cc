@@ -143,9 +143,10 @@ class Sorter {
 
 bool names_nvfp4(const fs::path& path) {
   try {
-    if (path.extension() == ".safetensors")
+    const fs::path extension = (path.extension() == ".partial" ? path.stem() : path).extension();
+    if (extension == ".safetensors")
       return safetensors::File::open(path).metadata().contains(kProducerKey);
-    if (path.extension() == ".gguf")
+    if (extension == ".gguf")
       return std::ranges::any_of(gguf::File::open(path).header().entries,
                                  [](const auto& entry) { return entry.key.starts_with("nvfp4."); });
     const auto json = parse_json_or_null(read_model_text(path));
@@ -174,6 +175,21 @@ FolderContent content_to_replace(const fs::path& folder, const WrittenFiles& nex
                    folder.string(),
                    content.foreign.empty() ? "" : content.foreign.front().string());
   return content;
+}
+
+void require_own_cards(const fs::path& folder, const WrittenFiles& list, const WrittenFiles& next,
+                       const fs::path& model) {
+  for (const char* name : kCardNames) {
+    const fs::path path = folder / name;
+    if (!next.contains(name) || !fs::exists(fs::symlink_status(path))) continue;
+    const auto listed = list.find(name);
+    require<IoError>((listed != list.end() && is_as_written(listed->second, path)) ||
+                         is_as_written(written_file(model / name), path),
+                     ErrorCode::output_no_model,
+                     "{}: nvfp4 did not write it as it is, so --resume does not replace it by the "
+                     "input's; hint: remove it yourself",
+                     path.string());
+  }
 }
 
 void remove_own_files(const fs::path& folder, const std::vector<fs::path>& own) {

@@ -16,7 +16,8 @@
 ///   - It has the bytes that the new run writes there.
 namespace nvfp4::checkpoint {
 
-/// Reports whether the metadata of a GGUF file, a safetensors file or config.json name nvfp4.
+/// Reports whether the metadata of a GGUF file, a safetensors file or config.json name nvfp4. The
+/// file may be unfinished, with a name from partial_path().
 bool names_nvfp4(const std::filesystem::path& path);
 /// Reports whether a file has the size and the hash, or content, of its entry.
 bool is_as_written(const WrittenFile& written, const std::filesystem::path& path);
@@ -34,6 +35,11 @@ struct FolderContent {
 /// are foreign. Throws IoError if a foreign file would be replaced, or read by a loader.
 FolderContent content_to_replace(const std::filesystem::path& folder, const WrittenFiles& next,
                                  const std::function<WrittenFile(const std::string&)>& planned);
+
+/// Throws IoError if a card of the input, in `next`, would replace one that was edited, or that
+/// another program wrote. `list`: the folder's list.
+void require_own_cards(const std::filesystem::path& folder, const WrittenFiles& list,
+                       const WrittenFiles& next, const std::filesystem::path& model);
 
 /// Removes files of a folder, and their folders if these are then empty. Throws filesystem_error.
 void remove_own_files(const std::filesystem::path& folder,

@@ -109,6 +109,25 @@ TEST_F(GgufConvert, SaysWhatLlamaCppMustKnow) {
   expect_same_tensors(dir / "a", dir / "b");
 }
 
+TEST_F(GgufConvert, UnfinishedFileOfOthersStays) {
+  write_llama(dir / "source");
+  QuantizeCheckpointOptions options = quantize_options(dir / "source", dir / "m.gguf");
+  options.format = "gguf";
+  quantize_checkpoint(options);
+  const fs::path partial = dir / "m.gguf.partial";
+  fs::rename(options.output, partial);  // as a run leaves it that is killed
+  quantize_checkpoint(options);
+  EXPECT_FALSE(fs::exists(partial));
+  fs::remove(options.output);
+  write_text(partial, "mine");
+  expect_error<IoError>([&] { quantize_checkpoint(options); },
+                        {"m.gguf.partial: is there already", "--overwrite"});
+  EXPECT_EQ(read_text(partial), "mine");
+  options.overwrite = true;
+  quantize_checkpoint(options);
+  EXPECT_FALSE(fs::exists(partial));
+}
+
 TEST_F(GgufConvert, ConfigComesBack) {
   write_llama(dir / "source");
   quantize(dir);
