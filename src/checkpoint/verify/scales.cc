@@ -226,6 +226,19 @@ float largest_of_mxfp4(const LogicalTensor& t, std::int64_t at) {
 /// beyond it.
 constexpr float kTooLarge = 2688;
 
+/// Returns the largest magnitude of an INT4 weight. Its groups may hold any columns.
+float largest_of_int4(const LogicalTensor& t) {
+  const std::int64_t step = std::max<std::int64_t>(1, (1 << 20) / t.cols()) * t.cols();
+  std::vector<float> values;
+  float largest = 0;
+  for (std::int64_t at = 0; at < t.elements(); at += step) {
+    values.resize(static_cast<std::size_t>(std::min(step, t.elements() - at)));
+    t.read(at, values);
+    for (const float value : values) largest = std::max(largest, std::fabs(value));
+  }
+  return largest;
+}
+
 struct OtherCounts {
   std::int64_t nan = 0, negative = 0, zero = 0, large = 0;
   float reach = 0;  ///< the largest weight with a scale that is too large
@@ -252,6 +265,15 @@ void count_fp8(const LogicalTensor& t, std::int64_t at, std::span<const float> s
       counts.zero += largest_under(t, index) > 0;
     else if (std::fabs(scale) * kMaxCode >= kTooLarge)
       counts.add_if_large(scale, largest_under(t, index));
+  }
+}
+
+/// Counts scales of INT4 that are not finite or could be too large.
+void count_int4(std::span<const float> scales, OtherCounts& counts) {
+  constexpr float kMaxCode = 15;  // less its zero point
+  for (const float scale : scales) {
+    counts.nan += !std::isfinite(scale);
+    counts.large += std::isfinite(scale) && std::fabs(scale) * kMaxCode >= kTooLarge;
   }
 }
 
@@ -292,9 +314,13 @@ void check_other_scales(const LogicalTensor& t, Findings& findings) {
     values.resize(static_cast<std::size_t>(n));
     to_floats(dtype, bytes, values);
     if (t.encoding() == Encoding::int4)
-      counts.nan += std::ranges::count_if(values, [](float x) { return !std::isfinite(x); });
+      count_int4(values, counts);
     else
       count_fp8(t, at, values, counts);
+  }
+  if (t.encoding() == Encoding::int4 && counts.large > 0) {
+    counts.reach = largest_of_int4(t);
+    if (counts.reach < kTooLarge) counts.large = 0;
   }
   const auto add = [&](const char* code, std::int64_t n, const std::string& are) {
     if (n > 0)
