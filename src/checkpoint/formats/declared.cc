@@ -46,11 +46,13 @@ DeclaredGroup group_of(const Json& json) {
 }
 
 /// Returns the first text of a member that contains "e5m3", as "key = 'text'". Empty if none does.
-std::string e5m3_member(const Json& json) {
-  for (const auto& [key, value] : json.items()) {
+/// `list` is the key of `json` if that is a list.
+std::string e5m3_member(const Json& json, const std::string& list = {}) {
+  for (const auto& [member, value] : json.items()) {
+    const std::string& key = json.is_object() ? member : list;
     if (value.is_structured()) {
-      if (std::string inner = e5m3_member(value); !inner.empty()) return inner;
-    } else if (json.is_object() && value.is_string()) {
+      if (std::string inner = e5m3_member(value, key); !inner.empty()) return inner;
+    } else if (value.is_string()) {
       const auto& text = value.get_ref<const std::string&>();
       const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == b; };
       if (!std::ranges::search(text, std::string_view("e5m3"), same).empty())
@@ -58,6 +60,22 @@ std::string e5m3_member(const Json& json) {
     }
   }
   return {};
+}
+
+/// Reports whether a value is null, or only holds values that are.
+bool is_nothing(const Json& json) {
+  return json.is_null() || (json.is_structured() && std::ranges::all_of(json, is_nothing));
+}
+
+/// Returns the member of a configuration that declares a form that is not read, or null.
+std::optional<UnreadMember> unread_member(const Json& json, const std::string& file) {
+  // Source: github.com/vllm-project/compressed-tensors, transform/transform_config.py.
+  if (const auto it = json.find("transform_config"); it != json.end() && !is_nothing(*it))
+    return UnreadMember{file, "transform_config is there, so weights are rotated",
+                        "rotated weights of compressed-tensors"};
+  if (const std::string e5m3 = e5m3_member(json); !e5m3.empty())
+    return UnreadMember{file, e5m3 + ", block scales must be E4M3", "NVFP4 with E5M3 block scales"};
+  return std::nullopt;
 }
 
 Declared parse(const Json& json, const std::string& file, const SharedBudget& budget) {
@@ -68,7 +86,7 @@ Declared parse(const Json& json, const std::string& file, const SharedBudget& bu
   if (d.method == "fp8") d.json = json;
   d.algorithm = text_of(json, "quant_algo");
   d.format = text_of(json, "format");
-  d.e5m3 = e5m3_member(json);
+  d.unread = unread_member(json, file);
   d.moe_algorithm = text_of(json, "moe_quant_algo");
   d.checkpoint_format = text_of(json, "checkpoint_format");
   for (const char* key : {"ignore", "exclude_modules", "modules_to_not_convert", "exclude"})
@@ -189,11 +207,16 @@ std::optional<Declared> declared_in_config(const std::string& text, const std::s
 std::optional<Declared> declared_in_config(const Json& json, const std::string& file,
                                            const SharedBudget& budget) {
   // vLLM and transformers also read the key of older versions of compressed-tensors.
+  std::optional<Declared> first;
   for (const char* key : {"quantization_config", "compression_config"})
     for (const Json* level : {&json, &language_model_config(json)})
-      if (const auto it = level->find(key); it != level->end() && it->is_object())
-        return parse(*it, file, budget);
-  return std::nullopt;
+      if (const auto it = level->find(key); it != level->end() && it->is_object()) {
+        if (!first)
+          first = parse(*it, file, budget);
+        else if (!first->unread)
+          first->unread = unread_member(*it, file);
+      }
+  return first;
 }
 
 std::optional<Declared> declared_in_params(const std::string& text, const std::string& file,
@@ -204,6 +227,7 @@ std::optional<Declared> declared_in_params(const std::string& text, const std::s
       Declared d = parse(*it, file, budget);
       // Source: github.com/vllm-project/vllm, transformers_utils/configs/mistral.py.
       if (d.method.empty() && text_of(*it, "qformat_weight").starts_with("fp8")) d.method = "fp8";
+      if (!d.unread) d.unread = unread_member(json, file);
       return d;
     }
   return std::nullopt;
@@ -216,6 +240,7 @@ Declared declared_in_hf_quant_config(const std::string& text, const std::string&
   require<FormatError>(it != json.end() && it->is_object(),
                        "{}: quantization is missing, must be an object", file);
   Declared d = parse(*it, file, budget);
+  if (!d.unread) d.unread = unread_member(json, file);
   for (const char* key : {"group_size", "kv_cache_quant_algo", "exclude_modules"})
     if (!it->contains(key)) d.missing_keys.push_back(key);
   return d;

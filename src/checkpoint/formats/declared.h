@@ -30,11 +30,16 @@ struct DeclaredGroup {
   bool fits(std::int64_t wanted) const { return bits == 0 || (is_float && bits == wanted); }
 };
 
+/// A member of a configuration that declares a form of weights that is not read.
+struct UnreadMember {
+  std::string file, text, form;
+};
+
 /// The quantization that config.json ("quantization_config") or hf_quant_config.json declares.
 struct Declared {
   std::string file;
   std::string method, algorithm, format, moe_algorithm;
-  std::string e5m3;               ///< the member that declares block scales of E5M3; empty: none
+  std::optional<UnreadMember> unread;
   std::string checkpoint_format;  ///< only of GPTQ
   std::vector<std::string> ignore;
   std::vector<DeclaredGroup> groups;

@@ -174,16 +174,17 @@ Defect unread_weight(const StoredTensor& t, const StoredTensor& beside, std::str
 std::optional<Defect> unread_declaration(const Declared& declared) {
   std::vector<std::string_view> formats = {declared.format};
   for (const DeclaredGroup& group : declared.groups) formats.push_back(group.format);
-  const auto defect = [&](const std::string& text, std::string form) {
-    return Defect{"unknown-form", std::filesystem::path(declared.file).filename().string(),
-                  fmt::format("{}: {}", declared.file, text), std::move(form)};
+  const auto defect = [](const std::string& file, const std::string& text, std::string form) {
+    return Defect{"unknown-form", std::filesystem::path(file).filename().string(),
+                  fmt::format("{}: {}", file, text), std::move(form)};
   };
   for (const std::string_view format : formats)
     if (format.starts_with("nvfp4") && format != "nvfp4-pack-quantized")
-      return defect(fmt::format("format = '{}', must be nvfp4-pack-quantized", printable(format)),
+      return defect(declared.file,
+                    fmt::format("format = '{}', must be nvfp4-pack-quantized", printable(format)),
                     std::string(format));
-  if (declared.e5m3.empty()) return std::nullopt;
-  return defect(declared.e5m3 + ", block scales must be E4M3", "NVFP4 with E5M3 block scales");
+  if (!declared.unread) return std::nullopt;
+  return defect(declared.unread->file, declared.unread->text, declared.unread->form);
 }
 
 ModuleScales unread_scales(const TensorTable& table, const ReadParts& read) {

@@ -196,7 +196,11 @@ void read_configs(ModelFolder& model, bool to_repair) {
   if (const fs::path params = model.root / kParamsName; fs::exists(params)) {
     std::string text = read_model_text(params);
     if (is_params_text(text)) {
-      if (!model.declared) model.declared = declared_in_params(text, params.string());
+      std::optional<Declared> declared = declared_in_params(text, params.string());
+      if (!model.declared)
+        model.declared = std::move(declared);
+      else if (declared && !model.declared->unread)
+        model.declared->unread = std::move(declared->unread);
       model.params.file = params.string();
       model.params.text = std::move(text);
     }

@@ -153,7 +153,10 @@ class Opener {
       if (!is_params_text(text)) return;
       std::optional<Declared> declared = declared_in_params(text, file, budget_);
       subject_.method_in_params = declared ? declared->method : "";
-      if (none) subject_.in_config = std::move(declared);
+      if (none)
+        subject_.in_config = std::move(declared);
+      else if (declared && subject_.in_config && !subject_.in_config->unread)
+        subject_.in_config->unread = std::move(declared->unread);
     });
     if (!fs::exists(subject_.path / "config.json") && !subject_.method_in_params)
       findings_.add("no-config", "config.json",
