@@ -89,6 +89,10 @@ Declared parse(const Json& json, const std::string& file, const SharedBudget& bu
   d.unread = unread_member(json, file);
   d.moe_algorithm = text_of(json, "moe_quant_algo");
   d.checkpoint_format = text_of(json, "checkpoint_format");
+  d.version = text_of(json, "version");
+  // GPTQModel and AutoRound list layers with other bits under these keys.
+  if (is_nothing(json.value("dynamic", Json())) && is_nothing(json.value("extra_config", Json())))
+    d.bits = integer_of(json, "bits");
   for (const char* key : {"ignore", "exclude_modules", "modules_to_not_convert", "exclude"})
     for (std::string& entry : strings_of(json, key)) d.ignore.push_back(std::move(entry));
   if (json.contains("group_size") && json["group_size"].is_number_integer())

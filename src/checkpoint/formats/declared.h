@@ -41,6 +41,8 @@ struct Declared {
   std::string method, algorithm, format, moe_algorithm;
   std::optional<UnreadMember> unread;
   std::string checkpoint_format;  ///< only of GPTQ
+  std::string version;            ///< only of AWQ
+  std::int64_t bits = 0;          ///< of GPTQ and AWQ; 0: unknown, or not the same in all layers
   std::vector<std::string> ignore;
   std::vector<DeclaredGroup> groups;
   std::map<std::string, std::string> layers;  ///< "quantized_layers": module -> algorithm

@@ -11,6 +11,7 @@
 
 #include "checkpoint/formats/format.h"
 #include "checkpoint/formats/unread_forms.h"
+#include "core/printable.h"
 
 namespace nvfp4::checkpoint {
 namespace {
@@ -68,12 +69,25 @@ std::string check_groups(const StoredTensor& stored, std::int64_t cols, std::int
   return {};
 }
 
+/// Returns why the layout that the configuration names is not read, or "".
+std::string check_layout(const Declared& declared) {
+  const std::pair<const char*, const std::string*> members[] = {
+      {"version", &declared.version}, {"checkpoint_format", &declared.checkpoint_format}};
+  for (const auto& [key, text] : members)
+    if (declared.method == "awq" && (text->starts_with("gemv") || text->starts_with("GEMV")))
+      return fmt::format("{} = {} of AWQ, must be gemm", key, printable(*text));
+  return {};
+}
+
 /// Returns why the configuration contradicts the tensors, or "". Sets the offset of GPTQ's zero
 /// points. Source: github.com/ModelCloud/GPTQModel, gptqmodel/quantization/config.py.
 std::string check_declared(LogicalTensor& t, const Declared* declared) {
   const std::int64_t group = t.block_cols;
   if (t.names->order == Int4Order::gptq) {
-    if (declared == nullptr || declared->method != "gptq")
+    if (declared != nullptr && !declared->method.empty() && declared->method != "gptq")
+      return fmt::format("quant_method = {}, but the tensors have the layout of gptq",
+                         printable(declared->method));
+    if (declared == nullptr || declared->method.empty())
       return "no configuration says quant_method = gptq, whose version decides the zero points";
     const std::string& version = declared->checkpoint_format;
     if (version != "" && version != "gptq" && version != "gptq_v2")
@@ -81,6 +95,8 @@ std::string check_declared(LogicalTensor& t, const Declared* declared) {
     t.int4->zero_offset = version == "gptq_v2" ? 0 : 1;
   }
   if (declared == nullptr) return {};
+  if (t.names->order != Int4Order::rows && declared->bits != 0 && declared->bits != 4)
+    return fmt::format("bits = {}, but the tensors have codes of 4 bits", declared->bits);
   if (t.names->order != Int4Order::rows)
     return declared->group_size.value_or(-1) <= 0 || *declared->group_size == group
                ? ""
@@ -197,6 +213,8 @@ class Rows {
 
 std::string check_int4(LogicalTensor& t, const Declared* declared) {
   if (!t.scales) return "it has no scales";
+  if (declared != nullptr && t.names->order != Int4Order::rows)
+    if (std::string wrong = check_layout(*declared); !wrong.empty()) return wrong;
   if (t.data.info->dtype != DType::i32 || !is_matrix(t.data))
     return fmt::format("its codes are {}, must be I32 with two dimensions", form_of(t.data));
   const DType dtype = t.scales.info->dtype;
