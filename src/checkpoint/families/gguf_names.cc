@@ -92,7 +92,7 @@ constexpr NameGroup kDeepSeek[] = {{kEnds},
                                    {kLatent},
                                    {kMlp, dense},
                                    {kExperts, sparse},
-                                   {kRouterBias, optional},
+                                   {kRouterBias, together},
                                    {kSharedExperts, shared}};
 
 constexpr FactorKey kGraniteFactors[] = {{"attention_multiplier", "attention.scale"},

@@ -47,6 +47,7 @@ enum class Presence : std::uint8_t {
   optional,  ///< none
   dense,
   sparse,     ///< layers with experts
+  together,   ///< layers with experts, if one layer has it
   shared,     ///< layers with experts, if some experts are shared
   low_rank,   ///< all, if queries have a rank
   full_rank,  ///< all, if queries have none

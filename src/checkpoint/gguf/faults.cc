@@ -133,20 +133,21 @@ class Check {
   /// Compares the tensors of a row in all layers.
   void check(const NamePair& pair, Presence presence) {
     const bool in_layers = pair.file.starts_with("blk.");
-    std::int64_t missing = 0;
+    std::int64_t missing = 0, present = 0;
     std::string first_missing;
     bool differs = false;
     for (std::int64_t layer = 0; layer < (in_layers ? layers_ : 1); ++layer) {
       const std::string module = file_module_of(pair, layer);
       const TensorInfo* weight = find(module + ".weight");
       if (weight == nullptr) weight = find(module);
+      present += weight != nullptr;
       if (weight == nullptr && must_have(presence, layer) && missing++ == 0)
-        first_missing = module + ".weight";
+        first_missing = module.ends_with(".bias") ? module : module + ".weight";
       if (weight != nullptr && !differs) differs = compare(*weight, pair.shape, false);
       const TensorInfo* bias = find(module + ".bias");
       if (bias != nullptr && !differs) differs = compare(*bias, pair.shape, true);
     }
-    if (missing > 0)
+    if (missing > 0 && (presence != Presence::together || present > 0))
       add("gguf-tensor", first_missing, "has no tensor '{}', which {} models have{}", first_missing,
           architecture_.model_type,
           in_layers ? fmt::format(" in each of {} layers; {} without", layers_, missing) : "");
@@ -186,6 +187,7 @@ class Check {
       case Presence::dense:
         return !is_sparse(layer);
       case Presence::sparse:
+      case Presence::together:
         return is_sparse(layer);
       case Presence::shared:
         return is_sparse(layer) && number("expert_shared_count") > 0;
