@@ -104,7 +104,8 @@ void add_elsewhere(CLI::App& app) {
     if (command.arguments == typeid(ElsewhereArguments))
       app.add_subcommand(command.name, command.summary)->allow_extras()->callback([&command] {
         throw UnsupportedError(fmt::format(
-            "{} needs the Python package; hint: pip install 'nvfp4[transformers]'", command.name));
+            "{} needs the Python package; hint: pip install '.[transformers]' in a clone",
+            command.name));
       });
 }
 

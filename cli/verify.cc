@@ -91,9 +91,10 @@ std::string text(const VerifyReport& report, const VerifyArguments& arguments) {
                      report.quantized, clean(form), human_bytes(report.bytes),
                      report.loader.empty() ? "" : ", for " + report.loader);
   out += fmt::format("{}: {}, {}, {}\n",
-                     report.broken()       ? style.red("faulty")
-                     : report.is_unknown() ? style.yellow("unknown")
-                                           : style.green("OK"),
+                     report.count(Severity::error) > 0 ? style.red("faulty")
+                     : report.broken()                 ? style.red("not for " + report.loader)
+                     : report.is_unknown()             ? style.yellow("unknown")
+                                                       : style.green("OK"),
                      counted(Severity::error), counted(Severity::warning), counted(Severity::note));
   return out;
 }

@@ -71,7 +71,7 @@ Examples:
 )";
 
 constexpr const char* kCalibrateNotes = R"(
-A command of the Python package: pip install 'nvfp4[transformers]'. Its
+A command of the Python package: pip install '.[transformers]' in a clone. Its
 nvfp4 calibrate --help lists the options; docs/calibration.md explains them.
 
 Examples:
@@ -80,7 +80,7 @@ Examples:
 )";
 
 constexpr const char* kEvaluateNotes = R"(
-A command of the Python package: pip install 'nvfp4[transformers]'. Its
+A command of the Python package: pip install '.[transformers]' in a clone. Its
 nvfp4 evaluate --help lists the options.
 
 Example:

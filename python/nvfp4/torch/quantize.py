@@ -15,7 +15,7 @@ from torch import nn
 
 from .. import _core
 from .._checkpoint import quantize_checkpoint
-from .._errors import InvalidValueError, UnsupportedError
+from .._errors import Error, InvalidValueError, UnsupportedError
 from .._quantize import amax, global_scales, known_method
 from .modules import Nvfp4Experts, Nvfp4Linear, fuse, pack
 from .origins import Origins
@@ -32,7 +32,8 @@ def quantize_(module: nn.Module, *, scheme: str = "w4a4", method: str = "mse",
     """Quantizes the linear layers of a module in place, on its device: nn.Linear, stacked experts of transformers, and
     GPT-2's Conv1D.
 
-    scheme, recipe  as of nvfp4.quantize_checkpoint
+    scheme, recipe  as of nvfp4.quantize_checkpoint. "w4a4" has an input scale of 1, so blocks of inputs below 0.006 become
+            zero; "w4a16" leaves inputs as they are.
     method  as of nvfp4.quantize: those without statistics
     filter  a function filter(layer, name) that returns whether to quantize a layer. Without one the rules of
             `nvfp4 quantize` choose by the names of the model: output heads, routers and such stay, and layers that
@@ -128,7 +129,11 @@ def _dry_run(stored, config, **options):
         with open(model / "model.safetensors", "wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)
             file.truncate(8 + len(text) + end)
-        return quantize_checkpoint(model, Path(folder) / "none", dry_run=True, **options)
+        try:
+            return quantize_checkpoint(model, Path(folder) / "none", dry_run=True, **options)
+        except Error as error:
+            error.args = (str(error).replace(str(model), "module"), *error.args[1:])
+            raise
 
 
 def _plan(module, layers, scheme, recipe, chosen):

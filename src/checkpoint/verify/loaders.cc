@@ -83,7 +83,7 @@ class LoaderCheck {
       judge_by(*engine, v);
     else
       v.text = fmt::format(
-          "only Python's transformers can say: pip install nvfp4, then nvfp4 verify --for {}",
+          "only transformers can say: nvfp4 verify --for {} of the Python package asks it",
           loader_.name);
     findings_.judge(std::move(v));
   }
