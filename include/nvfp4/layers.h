@@ -22,8 +22,8 @@
 /// before allocates memory. That waits for the device, must not happen in a capture, and
 /// invalidates graphs that were captured before.
 ///
-/// In scheme nvfp4 (W4A4) the input is quantized along its rows, or is a QuantizedActivation that
-/// several layers share. In W4A16 the input is used as it is. Results have the bits of gemm().
+/// In W4A4 the input is quantized along its rows, or is a QuantizedActivation that several layers
+/// share. In W4A16 the input is used as it is. Results have the bits of gemm().
 /// moe.h has the mixture of experts, load_layers.h loads layers from a checkpoint.
 namespace nvfp4 {
 
