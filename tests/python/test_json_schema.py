@@ -38,6 +38,8 @@ def check(name, report):
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("schema")
     nvfp4.sample(folder / "m", layers=1, scale=1 / 64)
+    (folder / "mixed.yaml").write_text("rules:\n  - kind: attention\n    action: mxfp8\n")
+    nvfp4.quantize_checkpoint(folder / "m", folder / "mixed", recipe=folder / "mixed.yaml")
     return folder
 
 
@@ -56,6 +58,7 @@ def test_every_command_prints_what_it_says(folder):
     check("convert", printed(folder, "convert", "q", "plain", "--to", "bf16"))
     check("inspect", printed(folder, "inspect", "q"))
     check("inspect", printed(folder, "inspect", "m", "--no-histogram"))
+    check("inspect", printed(folder, "inspect", "mixed"))
     check("compare", printed(folder, "compare", "m", "q"))
     check("verify", printed(folder, "verify", "q", "--source", "m"))
     check("repair", printed(folder, "repair", "q", "mended"))
