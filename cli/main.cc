@@ -136,11 +136,12 @@ std::string_view keyword_at(std::string_view text, std::size_t at) {
   return text.substr(at, end - at);
 }
 
-/// Returns the option with a keyword of more than one letter, which could be an article, or null.
+/// Returns the option with a keyword, or null. A keyword of one letter is none: in a text it can be
+/// the article "a".
 const CommandOption* option_of(const Command& command, std::string_view keyword) {
   if (keyword.size() < 2) return nullptr;
   if (const CommandOption* const option = command.find_keyword(keyword)) return option;
-  std::string name = fmt::format("--{}", keyword);  // only the command has it
+  std::string name = fmt::format("--{}", keyword);  // an option that Python's function lacks
   std::ranges::replace(name, '_', '-');
   return command.find(name);
 }
@@ -174,11 +175,12 @@ std::string in_words_of(const Command& command, const Error& e) {
 /// Returns an error with the hint to look into the help.
 std::string with_help(const std::string& text, const Command& command) {
   const bool has_hint = text.find("; hint: ") != text.npos;
+  const std::string help = help_of(command);
   return fmt::format("{}{}'{}' lists all {}", text,
                      !has_hint             ? "; hint: "
                      : text.ends_with('?') ? " "
                                            : "; ",
-                     help_of(command), command.name.empty() ? "commands" : "options");
+                     help, help == "nvfp4 --help" ? "commands" : "options");
 }
 
 /// Returns the words behind "--", which are no options.

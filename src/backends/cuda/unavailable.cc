@@ -19,9 +19,9 @@ std::vector<DeviceInfo> cuda_devices() { return {}; }
 
 std::string why_unavailable(Device device) {
   return device.type == DeviceType::cpu ? ""
-                                        : "this build of nvfp4 is without CUDA; one with it takes "
-                                          "a toolkit of 12.9 or newer and "
-                                          "cmake -DNVFP4_CUDA=ON";
+                                        : "this build of nvfp4 is without CUDA; "
+                                          "cmake -DNVFP4_CUDA=ON with a toolkit of 12.9 or newer "
+                                          "makes one that has it";
 }
 
 void synchronize(Device device, Stream) {

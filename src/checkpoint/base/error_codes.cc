@@ -86,7 +86,7 @@ constexpr ErrorInfo kCodes[] = {
     {ErrorCode::output_differs, "ValueError",
      "the output was written with other options, or from another input", "--overwrite replaces it"},
     {ErrorCode::not_a_choice, "ValueError", "the value is not one of the choices",
-     "give one that the message lists"},
+     "nvfp4 help COMMAND explains the choices"},
     {ErrorCode::output_in_input, "ValueError",
      "an output path is inside an input path, or the other way round", "write to another place"},
     {ErrorCode::pattern, "ValueError", "a pattern is invalid",
@@ -124,7 +124,7 @@ constexpr ErrorInfo kCodes[] = {
      "the file is one part of a model in several GGUF files",
      "llama-gguf-split --merge FIRST-PART WHOLE"},
     {ErrorCode::unsupported, "UnsupportedError", "the request is valid, but not supported here",
-     "use what the message says is supported"},
+     "change the option or input that the message names"},
 
     {ErrorCode::other_device, "DeviceError", "arrays are on different devices",
      "move them to one device"},

@@ -100,10 +100,13 @@ class Repairer {
       inputs |= static_cast<bool>(t.input);
     }
     const std::string where = options_.input.string();
-    require<UnsupportedError>(format != nullptr, "{}: no NVFP4 weight, nothing to repair", where);
-    require<UnsupportedError>(format->is_repaired,
-                              "{}: stored as {}; hint: nvfp4 convert it to {} first", where,
-                              format->name, fmt::join(repaired_formats(), " or "));
+    require<UnsupportedError>(
+        format != nullptr,
+        "{}: no NVFP4 weight, nothing to repair; hint: nvfp4 quantize makes NVFP4 weights", where);
+    require<UnsupportedError>(
+        format->is_repaired,
+        "{}: stored as {}; hint: nvfp4 convert --to {} writes one that can be repaired", where,
+        format->name, fmt::join(repaired_formats(), " or "));
     transform_.format = format->name;
     std::optional<Declared>& declared = model_.declared;
     std::optional<DeclaredTargets> targets;
