@@ -144,8 +144,8 @@ inline constexpr OptionRow<CompareOptions> kCompareOptions[] = {
     {.names = "--statistics",
      .member = &CompareOptions::statistics,
      .value = "FILE",
-     .text = "for the page: the statistics of calibration. Errors of outputs then come first, by "
-             "Gram matrices if the file has them; it also says the tokens of each expert"}};
+     .text = "for the page: a file of nvfp4 calibrate. The page then shows errors of outputs "
+             "first, by Gram matrices if the file has them, and the tokens of each expert"}};
 struct CompareArguments : CompareOptions, Printing, ShareWords {};
 
 struct BenchOptions {

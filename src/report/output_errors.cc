@@ -49,7 +49,7 @@ struct Gram {
     });
     double total = 0;
     for (const double part : parts) total += part;
-    return std::max(total, 0.0);  // rounding
+    return std::max(total, 0.0);  // rounding can make it negative
   }
 };
 
@@ -57,8 +57,8 @@ struct Gram {
 ErrorSum error_of(const TensorPair& pair, const Gram& gram) {
   constexpr std::int64_t kLeastRows = 32, kMultiplications = std::int64_t{1} << 28;
   const std::int64_t rows = pair.shape[0], cols = pair.shape[1];
-  const std::int64_t afford = kMultiplications / (gram.whole ? cols * cols : cols);
-  const std::int64_t step = std::max<std::int64_t>(1, rows / std::max(kLeastRows, afford));
+  const std::int64_t affordable = kMultiplications / (gram.whole ? cols * cols : cols);
+  const std::int64_t step = std::max<std::int64_t>(1, rows / std::max(kLeastRows, affordable));
   const auto size = static_cast<std::size_t>(cols);
   std::vector<float> a, difference, row(size);
   for (std::int64_t r = 0; r < rows; r += step) {

@@ -10,9 +10,9 @@ namespace nvfp4::report {
 
 /// The reason why output errors come first.
 inline constexpr const char* kWhyOutputs =
-    "What counts is the error of the layers’ outputs over the calibration text: weighted and gptq "
-    "lower it by larger errors of weights whose inputs are small or alike. In large layers it is "
-    "estimated from evenly spaced rows of the weight, at least 32.";
+    "The error of the layers’ outputs over the calibration text counts. weighted and gptq lower "
+    "it; errors of weights whose inputs are small or alike become larger. In large layers the "
+    "output error is estimated from evenly spaced rows of the weight, at least 32.";
 
 /// Returns a number with its unit. NaN and infinity are highlighted.
 std::string measure(double x, const char* format, const char* unit);
