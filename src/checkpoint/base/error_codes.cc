@@ -78,7 +78,7 @@ constexpr ErrorInfo kCodes[] = {
     {ErrorCode::statistics, "FormatError", "a file of statistics is damaged",
      "write it again with nvfp4 calibrate"},
     {ErrorCode::format, "FormatError", "a file breaks the rules of its format",
-     "nvfp4 verify says more, nvfp4 repair corrects NVFP4"},
+     "correct the file; of a checkpoint nvfp4 verify says more, and nvfp4 repair corrects NVFP4"},
 
     {ErrorCode::resume_differs, "ValueError",
      "options or input differ from those of the interrupted run",
