@@ -53,7 +53,8 @@ struct Gram {
   }
 };
 
-/// Returns the errors of a weight [rows, K].
+/// Returns the output error of a weight [rows, K]. A large weight is represented by evenly spaced
+/// rows.
 ErrorSum error_of(const TensorPair& pair, const Gram& gram) {
   constexpr std::int64_t kLeastRows = 32, kMultiplications = std::int64_t{1} << 28;
   const std::int64_t rows = pair.shape[0], cols = pair.shape[1];

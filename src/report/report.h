@@ -33,7 +33,7 @@ struct PageExtras {
 struct ComparedWith {
   CompareReport difference;   ///< difference of a and this checkpoint
   InspectReport inspected;    ///< with histograms
-  TensorErrors outputs = {};  ///< with statistics
+  TensorErrors outputs = {};  ///< errors of its layers' outputs; empty without statistics
 };
 
 /// The input of page().
@@ -44,7 +44,7 @@ struct PageInput {
   std::vector<MethodShares> method_shares = {};
   std::vector<BudgetPoint> curve = {};        ///< error by bits, from --bits or --size
   std::map<std::string, double> tokens = {};  ///< number of calibration tokens of each weight
-  TensorErrors outputs = {};                  ///< of b, with statistics
+  TensorErrors outputs = {};  ///< errors of b's layer outputs; empty without statistics
   std::optional<ComparedWith> compared_with = {};
 };
 
