@@ -33,7 +33,10 @@ int number_of(const std::string& what, const std::string& text, int least) {
 Rank rank_from_text(std::optional<int> rank, const std::string& ranks) {
   if (ranks != "auto") {
     const int n = number_of("ranks", ranks, 1);
-    require<ValueError>(rank || n == 1, "ranks = {}, and rank is not given", n);
+    require<ValueError>(
+        rank || n == 1,
+        "ranks = {}, and rank is not given; hint: give each process a rank, from 0 to {}", n,
+        n - 1);
     require<ValueError>(rank.value_or(0) >= 0 && rank.value_or(0) < n,
                         "rank = {}, must be from 0 to ranks - 1 = {}", rank.value_or(0), n - 1);
     return {rank.value_or(0), n};
