@@ -91,7 +91,7 @@ std::string check_declared(LogicalTensor& t, const Declared* declared) {
       return "no configuration says quant_method = gptq, whose version decides the zero points";
     const std::string& version = declared->checkpoint_format;
     if (version != "" && version != "gptq" && version != "gptq_v2")
-      return fmt::format("checkpoint_format = {}, must be gptq or gptq_v2", version);
+      return fmt::format("checkpoint_format = {}, must be gptq or gptq_v2", printable(version));
     t.int4->zero_offset = version == "gptq_v2" ? 0 : 1;
   }
   if (declared == nullptr) return {};
