@@ -33,7 +33,8 @@ EncodedChunk Q8Work::encode(const MatrixRows& of, const RowsMethod& /*method*/,
       }
       amax = std::max(amax, std::fabs(x[i]));
     }
-    const float scale = amax / 127, inverse = scale == 0 ? 0 : 1 / scale;
+    // Without a finite inverse the scale is 0 in FP16, too, and so are all codes.
+    const float scale = amax / 127, inverse = std::isfinite(1 / scale) ? 1 / scale : 0;
     const FP16 stored = FP16::from_float(scale);
     require<ValueError>(std::isfinite(stored.to_float()),
                         "{}: has a weight of {}, Q8_0 holds at most 8.3e6",
