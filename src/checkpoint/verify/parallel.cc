@@ -1,7 +1,7 @@
 // Checks which numbers of GPUs can share every layer, as engines with tensor parallelism cut them.
 #include <algorithm>
 
-#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/model_config.h"
 #include "checkpoint/gguf/config.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
@@ -33,9 +33,7 @@ std::string cut(const LogicalTensor& t, std::string_view last, int gpus) {
 /// Returns the number of attention heads of the language model, or 0 if config.json has none.
 std::int64_t attention_heads(const Json& config) {
   if (!config.is_object()) return 0;
-  const auto text = config.find("text_config");
-  const bool has_text = text != config.end() && text->is_object();
-  return gguf::integer_of(has_text ? *text : config, {"num_attention_heads"}, 0);
+  return gguf::integer_of(language_model_config(config), {"num_attention_heads"}, 0);
 }
 
 }  // namespace
