@@ -53,15 +53,12 @@ class Maker {
     layout_.targets.resize(specs.size());
     std::vector<bool> seen(specs.size());
     for (const checkpoint::Unit& unit : plan_.units) {
+      const bool is_nvfp4 = unit.as<checkpoint::Nvfp4Work>() != nullptr;
+      if (!is_nvfp4 && unit.as<checkpoint::Q8Work>() == nullptr) continue;
       const checkpoint::Places& p = unit.places;
-      if (unit.as<checkpoint::Q8Work>()) {
-        seen[p.codes] = true;
-        add_q8_0(unit);
-      }
-      if (!unit.as<checkpoint::Nvfp4Work>()) continue;
       for (const std::size_t i : {p.codes, p.scales, p.weight_global, p.input_global})
         if (i != kNone) seen[i] = true;
-      add_unit(unit);
+      add_unit(unit, is_nvfp4 ? kNvfp4 : kQ8_0);
     }
     for (std::size_t i = 0; i < specs.size(); ++i)
       if (!seen[i]) add_plain(i);
@@ -94,29 +91,18 @@ class Maker {
     return std::nullopt;
   }
 
-  void add_unit(const checkpoint::Unit& unit) {
+  void add_unit(const checkpoint::Unit& unit, std::uint32_t type) {
     const std::string name = unit.slice.module + ".weight";
     std::optional<Place> place = place_for(name);
     if (!place) return;
     add({name,
-         find_type(kNvfp4),
+         find_type(type),
          {unit.slice.rows, unit.slice.cols},
          std::move(*place),
          unit.places.codes,
          unit.places.scales,
          unit.places.weight_global,
          unit.places.input_global});
-  }
-
-  void add_q8_0(const checkpoint::Unit& unit) {
-    const std::string name = unit.slice.module + ".weight";
-    std::optional<Place> place = place_for(name);
-    if (!place) return;
-    add({name,
-         find_type(kQ8_0),
-         {unit.slice.rows, unit.slice.cols},
-         std::move(*place),
-         unit.places.codes});
   }
 
   void add_plain(std::size_t i) {
