@@ -12,6 +12,7 @@
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/match/expression.h"
+#include "checkpoint/match/pattern.h"
 
 namespace nvfp4::gguf {
 namespace {
@@ -66,13 +67,11 @@ std::string size_label(const Count& count) {
              : rounded(count.all);
 }
 
+/// Returns the parts that are not empty.
 Words split(std::string_view text, char at) {
   Words parts;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(at), text.size());
-    if (end > 0) parts.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
+  for (const std::string_view part : checkpoint::split_name(text, at))
+    if (!part.empty()) parts.emplace_back(part);
   return parts;
 }
 
@@ -192,29 +191,21 @@ NameParts parts_of(const std::string& id, double parameters) {
   return out;
 }
 
-/// Reads a JSON object of the model's folder. Null if there is none.
-Json object_in(const fs::path& path) {
+/// Reads a file of the model's folder. Returns "" if there is none or it has more bytes than
+/// `most`.
+std::string text_of(const fs::path& path, std::uintmax_t most) {
   std::error_code error;
-  constexpr std::uintmax_t kLargest = 1 << 20;
-  if (!fs::is_regular_file(path, error) || fs::file_size(path, error) > kLargest || error)
-    return nullptr;
-  Json json = checkpoint::parse_json_or_null(checkpoint::read_model_text(path));
-  return json.is_object() ? json : Json();
-}
-
-std::map<std::string, Words> card_of(const fs::path& root) {
-  const fs::path path = root / "README.md";
-  std::error_code error;
-  constexpr std::uintmax_t kLargest = 1 << 24;
-  if (!fs::is_regular_file(path, error) || fs::file_size(path, error) > kLargest || error)
-    return {};
-  return checkpoint::front_matter(checkpoint::read_model_text(path));
+  if (!fs::is_regular_file(path, error) || fs::file_size(path, error) > most || error) return {};
+  return checkpoint::read_model_text(path);
 }
 
 class General {
  public:
   General(const fs::path& folder, const Json& config, const std::vector<TensorSpec>& tensors)
-      : folder_(folder), config_(config), count_(count_of(tensors)), card_(card_of(folder)) {}
+      : folder_(folder),
+        config_(config),
+        count_(count_of(tensors)),
+        card_(checkpoint::front_matter(text_of(folder / "README.md", 1 << 24))) {}
 
   std::vector<NewEntry> run() {
     add_sampling();
@@ -250,7 +241,8 @@ class General {
   }
 
   void add_sampling() {
-    const Json config = object_in(folder_ / "generation_config.json");
+    const Json config =
+        checkpoint::parse_json_or_null(text_of(folder_ / "generation_config.json", 1 << 20));
     struct Setting {
       const char *member, *key;
       bool integer;
