@@ -71,10 +71,11 @@ std::string check_groups(const StoredTensor& stored, std::int64_t cols, std::int
 
 /// Returns why the layout that the configuration names is not read, or "".
 std::string check_layout(const Declared& declared) {
+  if (declared.method != "awq") return {};
   const std::pair<const char*, const std::string*> members[] = {
       {"version", &declared.version}, {"checkpoint_format", &declared.checkpoint_format}};
   for (const auto& [key, text] : members)
-    if (declared.method == "awq" && (text->starts_with("gemv") || text->starts_with("GEMV")))
+    if (text->starts_with("gemv") || text->starts_with("GEMV"))
       return fmt::format("{} = {} of AWQ, must be gemm", key, printable(*text));
   return {};
 }
@@ -95,13 +96,14 @@ std::string check_declared(LogicalTensor& t, const Declared* declared) {
     t.int4->zero_offset = version == "gptq_v2" ? 0 : 1;
   }
   if (declared == nullptr) return {};
-  if (t.names->order != Int4Order::rows && declared->bits != 0 && declared->bits != 4)
-    return fmt::format("bits = {}, but the tensors have codes of 4 bits", declared->bits);
-  if (t.names->order != Int4Order::rows)
-    return declared->group_size.value_or(-1) <= 0 || *declared->group_size == group
-               ? ""
-               : fmt::format("group_size = {}, but a scale is there for each {} columns",
-                             *declared->group_size, group);
+  if (t.names->order != Int4Order::rows) {
+    if (declared->bits != 0 && declared->bits != 4)
+      return fmt::format("bits = {}, but the tensors have codes of 4 bits", declared->bits);
+    if (declared->group_size.value_or(0) > 0 && *declared->group_size != group)
+      return fmt::format("group_size = {}, but a scale is there for each {} columns",
+                         *declared->group_size, group);
+    return {};
+  }
   const bool fits = !declared->is_compressed_tensors() || declared->groups.empty() ||
                     std::ranges::any_of(declared->groups, [&](const DeclaredGroup& g) {
                       return !g.is_float && g.bits == 4 && g.is_symmetric == !t.int4->zeros &&
