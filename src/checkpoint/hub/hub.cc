@@ -164,8 +164,8 @@ fs::path find_model(const fs::path& name) {
   if (auto folder = find_cached_model(name)) return *folder;
   throw IoError(
       fmt::format("{}: no such folder, and the model is not whole in the Hugging Face cache {}; "
-                  "hint: {}'{}' fetches "
-                  "it, if the disk has room for all of it (pip install huggingface_hub has hf)",
+                  "hint: {}'{}' fetches it, if the disk has room for all of it (pip install "
+                  "huggingface_hub has hf)",
                   name.string(), printable(hub_cache().string(), 4096),
                   environment("HF_HUB_OFFLINE").empty()
                       ? ""

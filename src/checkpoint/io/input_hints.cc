@@ -154,8 +154,7 @@ std::string no_model_file_text(const fs::path& file) {
   to.replace_extension(".safetensors");
   return fmt::format(
       "{}; hint: this makes one of a pickle: python3 -c \"import sys; sys.path.pop(0); import "
-      "torch; "
-      "from safetensors.torch import save_file; save_file({{k: v.clone() for k, v in "
+      "torch; from safetensors.torch import save_file; save_file({{k: v.clone() for k, v in "
       "torch.load(sys.argv[1], 'cpu', weights_only=True).items()}}, sys.argv[2], "
       "{{'format': 'pt'}})\" {} {}",
       text, quoted(file), quoted(to));

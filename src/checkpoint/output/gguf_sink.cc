@@ -102,8 +102,7 @@ class Sink final : public checkpoint::ShardWriter {
       return;
     throw ValueError(fmt::format(
         "{}: tensor '{}': scale {} is 0x{:02x} ({}), GGUF has 0 to 448 only; hint: nvfp4 repair "
-        "clears "
-        "signs",
+        "clears signs",
         file_, printable(shard_.specs.name(codes)),
         offset + static_cast<std::uint64_t>(bad - scales.begin()), std::to_integer<int>(*bad),
         E4M3{std::to_integer<std::uint8_t>(*bad)}.to_float()));

@@ -110,8 +110,7 @@ RunContext start_run(TransformOptions& options) {
   if (recipe.rules.empty() && recipe.kv_cache.empty()) return run;
   require<OptionsError>(!options.bits && !options.size,
                         "bits or size is set and a recipe is given, which chooses the layers, too; "
-                        "hint: leave one of "
-                        "them out");
+                        "hint: leave one of them out");
   options.layers = std::make_shared<const Recipe>(std::move(recipe));
   return run;
 }
