@@ -29,6 +29,9 @@ constexpr std::int64_t kMaxColumns = std::int64_t{1} << 40;  // twice this must 
 constexpr std::string_view kInputScales[] = {".input_scale", ".activation_scale", ".act_scale",
                                              ".scale_input"};
 
+/// The sizes of square FP8 blocks, the most likely first: several can fit the same scales.
+constexpr std::int64_t kSquareBlocks[] = {128, 64, 256, 32, 16, 512};
+
 std::int64_t product(std::span<const std::int64_t> shape) {
   std::int64_t n = 1;
   for (const std::int64_t d : shape) n *= d;
@@ -259,7 +262,7 @@ class Weight {
     if ((s.size() == 1 && s[0] == rows) || (s.size() == 2 && s[0] == rows && s[1] == 1))
       return true;
     if (s.size() != 2) return false;
-    for (const std::int64_t block : {128, 64, 256, 32, 16, 512})
+    for (const std::int64_t block : kSquareBlocks)
       if (s[0] == ceil_div(rows, block) && s[1] == ceil_div(cols, block)) {
         t_.block_rows = t_.block_cols = block;
         return true;
@@ -277,7 +280,7 @@ class Weight {
     if (s.size() != 3 || s[0] != experts) return false;
     t_.block_rows = 1;
     if (s[1] == rows && s[2] == 1) return true;
-    for (const std::int64_t block : {128, 64, 256, 32, 16, 512})
+    for (const std::int64_t block : kSquareBlocks)
       if (rows % block == 0 && s[1] == rows / block && s[2] == ceil_div(cols, block)) {
         t_.block_rows = t_.block_cols = block;
         return true;
