@@ -44,8 +44,8 @@ struct NamePair {
 /// The layers in which the tensors of a group must be present.
 enum class Presence : std::uint8_t {
   all,
-  optional,  ///< none
-  dense,
+  optional,   ///< no layer
+  dense,      ///< layers without experts
   sparse,     ///< layers with experts
   together,   ///< layers with experts, if one layer has it
   shared,     ///< layers with experts, if some experts are shared

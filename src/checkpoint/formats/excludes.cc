@@ -4,7 +4,6 @@
 #include <bitset>
 #include <map>
 #include <set>
-#include <span>
 
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/families/family.h"
@@ -27,7 +26,7 @@ constexpr std::string_view kPrefixes[] = {"model", "language_model", "text_model
 constexpr std::string_view kLists[] = {"layers", "layer", "blocks", "block", "h"};
 constexpr std::string_view kHead = "lm_head";
 
-/// Layers that engines read as one, and its names in vLLM and SGLang.
+/// Layers that engines fuse to one, and the names of that one in vLLM and SGLang.
 struct Fused {
   std::string_view parts, names;
 };
@@ -181,7 +180,7 @@ class Modules {
 
   struct Kept {
     std::string name;
-    bool is_required = true;  ///< the list must have it, even if it hits a quantized module
+    bool is_required = true;  ///< has an entry even if that also excludes a quantized module
   };
 
   const std::set<std::string>& quantized() const { return quantized_; }

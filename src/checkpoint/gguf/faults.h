@@ -10,15 +10,15 @@
 /// Comparison of a file's keys and tensors with the rows of its architecture.
 namespace nvfp4::gguf {
 
+/// A key or a tensor that is missing, or that contradicts another one.
 struct Fault {
-  std::string_view code;  ///< of finding_kinds(): "gguf-key" or "gguf-tensor"
-  std::string name;       ///< of the key or tensor
-  std::string text;       ///< without the file
+  std::string_view code;  ///< one of finding_kinds(): "gguf-key" or "gguf-tensor"
+  std::string name;       ///< the name of the key or tensor
+  std::string text;       ///< the message without the file's name
 };
 
-/// Returns the keys and tensors that are missing, and those that contradict each other. A row of
-/// the architecture has at most two faults, which name the first of its layers. Wrong keys hide the
-/// faults of tensors.
+/// Returns the faults of a file. A row of the architecture has at most two, which name the first of
+/// its layers. Tensors are only compared if the keys have no faults.
 std::vector<Fault> faults_of(const Header& header, const Architecture& architecture);
 
 /// Throws FormatError with the first fault.

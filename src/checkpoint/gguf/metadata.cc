@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 using Words = std::vector<std::string>;
 
-/// The limit of a name. No model has longer ones.
+/// Size of the longest name that is split into parts.
 constexpr std::size_t kMostName = 200;
 
 /// Parameters of the file's tensors. `per_expert`: parameters of one of `experts` experts.

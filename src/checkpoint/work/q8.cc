@@ -5,7 +5,6 @@
 #include "checkpoint/gguf/blocks.h"
 #include "checkpoint/io/grow.h"
 #include "checkpoint/work/work.h"
-#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
