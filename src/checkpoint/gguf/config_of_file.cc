@@ -54,8 +54,7 @@ class ConfigMaker {
     config_ = {{"architectures", {architecture_.class_name}},
                {"model_type", architecture_.model_type},
                {"torch_dtype", "bfloat16"}};
-    for (const char* key : {"context_length", "attention.layer_norm_rms_epsilon"})
-      require_positive(key);
+    require_positive("attention.layer_norm_rms_epsilon");
     add_sizes();
     if (architecture_.latent)
       add_latent_heads();
