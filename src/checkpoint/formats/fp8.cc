@@ -8,9 +8,15 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-bool claims_any(const TensorTable& table, const StoredTensor& codes, const std::string& scales) {
-  return codes.info->dtype == safetensors::DType::f8_e4m3 && codes.info->shape.size() == 2 &&
-         table.find(scales);
+constexpr char kInverseScales[] = ".weight_scale_inv", kScales[] = ".weight_scale",
+               kShortScales[] = ".scale", kMistralScales[] = ".qscale_weight",
+               kInverseStackScales[] = "_scale_inv", kStackScales[] = "_scale";
+
+/// Reports whether these are E4M3 codes with so many dimensions that have scales with the suffix.
+template <const auto& scales, std::size_t dimensions = 2>
+bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  return codes.info->dtype == safetensors::DType::f8_e4m3 &&
+         codes.info->shape.size() == dimensions && table.find(module + scales);
 }
 
 }  // namespace
@@ -53,66 +59,49 @@ extern const CheckpointFormat kFp8;
 
 namespace {
 
-const WeightNames kInverseNames = {
-    .format = &kFp8,
-    .encoding = Encoding::fp8,
-    .codes = ".weight",
-    .scales = ".weight_scale_inv",
-    .input = ".input_scale",
-    .claims = [](const TensorTable& table, const StoredTensor& codes, const std::string& module) {
-      return claims_any(table, codes, module + ".weight_scale_inv");
-    }};
-const WeightNames kNames = {
-    .format = &kFp8,
-    .encoding = Encoding::fp8,
-    .codes = ".weight",
-    .scales = ".weight_scale",
-    .input = ".input_scale",
-    .marker = ".comfy_quant",
-    .claims = [](const TensorTable& table, const StoredTensor& codes, const std::string& module) {
-      return claims_any(table, codes, module + ".weight_scale");
-    }};
+const WeightNames kInverseNames = {.format = &kFp8,
+                                   .encoding = Encoding::fp8,
+                                   .codes = ".weight",
+                                   .scales = kInverseScales,
+                                   .input = ".input_scale",
+                                   .claims = claims<kInverseScales>};
+const WeightNames kNames = {.format = &kFp8,
+                            .encoding = Encoding::fp8,
+                            .codes = ".weight",
+                            .scales = kScales,
+                            .input = ".input_scale",
+                            .marker = ".comfy_quant",
+                            .claims = claims<kScales>};
 /// The names of DeepSeek-V4.
-const WeightNames kShortNames = {
-    .format = &kFp8,
-    .encoding = Encoding::fp8,
-    .codes = ".weight",
-    .scales = ".scale",
-    .is_native = true,
-    .claims = [](const TensorTable& table, const StoredTensor& codes, const std::string& module) {
-      return claims_any(table, codes, module + ".scale");
-    }};
+const WeightNames kShortNames = {.format = &kFp8,
+                                 .encoding = Encoding::fp8,
+                                 .codes = ".weight",
+                                 .scales = kShortScales,
+                                 .is_native = true,
+                                 .claims = claims<kShortScales>};
 
 /// Stacks of experts [E, N, K], as transformers names them.
-template <const auto& suffix>
+template <const auto& scales>
 constexpr WeightNames stack_names() {
-  return {
-      .format = &kFp8,
-      .encoding = Encoding::fp8,
-      .codes = "",
-      .scales = suffix,
-      .input = "_activation_scale",
-      .weight = "",
-      .stacks = true,
-      .claims = [](const TensorTable& table, const StoredTensor& codes, const std::string& module) {
-        return codes.info->dtype == safetensors::DType::f8_e4m3 && codes.info->shape.size() == 3 &&
-               table.find(module + suffix);
-      }};
+  return {.format = &kFp8,
+          .encoding = Encoding::fp8,
+          .codes = "",
+          .scales = scales,
+          .input = "_activation_scale",
+          .weight = "",
+          .stacks = true,
+          .claims = claims<scales, 3>};
 }
-constexpr char kInverseSuffix[] = "_scale_inv", kSuffix[] = "_scale";
-constexpr WeightNames kInverseStackNames = stack_names<kInverseSuffix>(),
-                      kStackNames = stack_names<kSuffix>();
+constexpr WeightNames kInverseStackNames = stack_names<kInverseStackScales>(),
+                      kStackNames = stack_names<kStackScales>();
 
 /// The names of Mistral. Source: github.com/vllm-project/vllm, models/llama.py, mistral_mapping.
-const WeightNames kMistralNames = {
-    .format = &kFp8,
-    .encoding = Encoding::fp8,
-    .codes = ".weight",
-    .scales = ".qscale_weight",
-    .input = ".qscale_act",
-    .claims = [](const TensorTable& table, const StoredTensor& codes, const std::string& module) {
-      return claims_any(table, codes, module + ".qscale_weight");
-    }};
+const WeightNames kMistralNames = {.format = &kFp8,
+                                   .encoding = Encoding::fp8,
+                                   .codes = ".weight",
+                                   .scales = kMistralScales,
+                                   .input = ".qscale_act",
+                                   .claims = claims<kMistralScales>};
 
 constexpr const WeightNames* kReads[] = {
     &kInverseNames, &kNames, &kShortNames, &kMistralNames, &kInverseStackNames, &kStackNames};
