@@ -429,7 +429,7 @@ class Planner {
     std::ranges::sort(modules_.weights_only);
     require<UnsupportedError>(!native_ || plan_.weights_only == 0,
                               "W4A16 beside W4A4, which the configuration of DeepSeek-V4 cannot "
-                              "say; --scheme chooses one for all experts");
+                              "say; hint: --scheme chooses one for all experts");
     const ConfigFacts facts = {plan_.scheme,          modules_.kept,
                                modules_.quantized,    modules_.fp8,
                                modules_.weights_only, cache_type_,

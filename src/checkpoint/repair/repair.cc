@@ -209,7 +209,7 @@ class Repairer {
         require<UnsupportedError>(
             !many || !found(t, code), ErrorCode::not_repairable,
             "{}: cannot be repaired: {}: a stack with scales for each matrix; "
-            "nvfp4 convert takes it apart",
+            "hint: nvfp4 convert takes it apart",
             code, t.data.describe());
       groups_[rules_.key(t.module())].push_back(&t);
       if (!t.weights_only && !t.inputs.empty() && is_valid(t.inputs[0])) inputs_[&t] = t.inputs[0];

@@ -31,8 +31,8 @@ class Imatrix final : public Statistics {
                          kSums);
     require<UnsupportedError>(
         architecture_ != nullptr,
-        "{}: llama.cpp's layer names of model_type {} are not known; nvfp4 calibrate writes "
-        "statistics for any model",
+        "{}: llama.cpp's layer names of model_type {} are not known; hint: nvfp4 calibrate "
+        "writes statistics for any model",
         path.string(),
         config.model_types.empty() ? "(none)" : printable(config.model_types.front()));
   }

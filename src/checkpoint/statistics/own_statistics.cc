@@ -34,7 +34,7 @@ class OwnStatistics final : public Statistics {
     const auto version = file_.metadata().find(kVersionKey);
     require<FormatError>(version != file_.metadata().end(), ErrorCode::statistics,
                          "{}: no file of statistics, its metadata has no \"{}\"; "
-                         "nvfp4 calibrate writes them",
+                         "hint: nvfp4 calibrate writes them",
                          path.string(), kVersionKey);
     require<UnsupportedError>(version->second == kVersion,
                               "{}: statistics of version {}, must be {}", path.string(),

@@ -18,7 +18,7 @@ const GlobalScale& scale_of_slice(const std::vector<GlobalScale>& scales, const 
 void require_usable(const StoredTensor& stored, const GlobalScale& scale) {
   require<ValueError>(is_valid(scale),
                       "{} = {} (as a multiplier), must be > 0 and finite, and so its reciprocal; "
-                      "nvfp4 verify says more",
+                      "hint: nvfp4 verify says more",
                       stored.describe(), scale.multiplier);
 }
 

@@ -61,10 +61,11 @@ EncodedChunk DequantizeWork::encode(const MatrixRows& of, const RowsMethod& /*me
             bits[r * parts * cols + p * (output_.interleaved ? 1 : cols) + c * step];
         to = bf16 ? BF16::from_float(*value).bits : FP16::from_float(*value).bits;
         if ((to & 0x7FFF) == infinity && std::isfinite(*value))
-          throw ValueError(fmt::format(
-              "{}: {} has a weight of {}, {} holds at most {}",
-              source(p).data.file->path().string(), printable(source(p).name), *value,
-              safetensors::dtype_name(dtype), bf16 ? "3.39e38" : "65504; --to bf16 holds more"));
+          throw ValueError(fmt::format("{}: {} has a weight of {}, {} holds at most {}",
+                                       source(p).data.file->path().string(),
+                                       printable(source(p).name), *value,
+                                       safetensors::dtype_name(dtype),
+                                       bf16 ? "3.39e38" : "65504; hint: --to bf16 holds more"));
       }
   return {out, {}, {}, nan};
 }
