@@ -438,8 +438,10 @@ class Planner {
     plan_.config_json = quantization_.is_null() ? without_quantization_config(config_)
                                                 : with_quantization_config(config_, quantization_);
     const Json side = format_->hf_quant_config ? format_->hf_quant_config(facts) : Json();
-    if (!side.is_null()) plan_.hf_quant_json = dump_pretty(side, 4) + "\n";
-    warn(exclude_globs(facts).conflicts);
+    if (!side.is_null()) {
+      plan_.hf_quant_json = dump_pretty(side, 4) + "\n";
+      warn(exclude_globs(facts).conflicts);
+    }
     warn(caches_->warnings(options_.layers != nullptr && !options_.layers->kv_cache.empty()));
   }
 
