@@ -239,12 +239,34 @@ def test_a_gpu_gives_the_bytes_of_the_cpu():
     (small(), {"method": "gptq"}, nvfp4.InvalidValueError, "method = 'gptq'"),
     (small(), {"scheme": "fp4"}, nvfp4.InvalidValueError, "scheme = 'fp4'"),
     (nn.Linear(64, 64), {}, nvfp4.UnsupportedError, "from_linear"),
-    (nn.Sequential(nn.Linear(64, 64, device="meta")), {}, nvfp4.UnsupportedError, "meta")))
+    (nn.Sequential(nn.Linear(64, 64, device="meta")), {}, nvfp4.UnsupportedError, "0.weight is on the device meta"),
+    (nn.Sequential(nn.Linear(40, 64)), {}, nvfp4.UnsupportedError, "^module: no tensor can be quantized: 40 columns")))
 def test_requests_that_cannot_be_met(module, options, error, message):
     before = quantized(module)
     with pytest.raises(error, match=message):
         quantize_(module, **options)
     assert quantized(module) == before
+
+
+@pytest.mark.parametrize("value", (float("nan"), float("inf"), -float("inf")))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16))
+def test_weights_that_are_not_finite_leave_the_module_as_it_was(value, dtype):
+    module = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)).to(dtype)
+    module[1].weight.data[3, 4] = value
+    with pytest.raises(nvfp4.InvalidValueError, match="1.weight: has NaN or infinities"):
+        quantize_(module)
+    assert quantized(module) == set()
+
+
+def test_experts_that_are_not_finite_leave_the_model_as_it_was(transformers):
+    from models_of_families import FAMILIES
+    model = FAMILIES["mixtral"]()
+    name, weight = [(n, p) for n, p in model.named_parameters() if n.endswith("down_proj")][-1]
+    weight.data[1, 2, 3] = float("nan")
+    before = dict(model.named_modules())
+    with pytest.raises(nvfp4.InvalidValueError, match=f"{name}: has NaN or infinities"):
+        quantize_(model)
+    assert dict(model.named_modules()) == before and not any("Nvfp4" in type(m).__name__ for m in model.modules())
 
 
 def test_from_linear_takes_linear_layers_alone():

@@ -140,7 +140,8 @@ class Nvfp4Linear(_Packs, nn.Linear):
 
     @classmethod
     def unpacked_from(cls, linear, quantize_input, method, scale=None, name=""):
-        """Does the same without pack(). `scale`: the global scale (multiplier, divisor) that partners share."""
+        """Returns the layer of from_linear() before pack(). `scale`: the global scale (multiplier, divisor) that partners
+        share."""
         if not is_linear(linear):
             raise UnsupportedError(f"{name or 'linear'}: a {type(linear).__name__}, must be an nn.Linear")
         matrix, form = matrix_of(linear), FORMS["modelopt"]
@@ -343,6 +344,10 @@ def _unpickled(model_class):
     return kind.__new__(kind)
 
 
+#: Parameters of stacked experts -> prefixes of their buffers.
+STACKS = {"gate_up_proj": "gate_up", "down_proj": "down"}
+
+
 class Nvfp4Experts(_Packs, nn.Module):
     """Experts that a model of transformers 5 stacks in gate_up_proj [E, 2·I, H] and down_proj [E, H, I].
 
@@ -359,12 +364,12 @@ class Nvfp4Experts(_Packs, nn.Module):
         plain = not (getattr(module, "has_bias", False) or getattr(module, "is_transposed", False))
         return plain and hasattr(module, "_apply_gate") and all(
             isinstance(getattr(module, name, None), nn.Parameter) and getattr(module, name).dim() == 3
-            for name in ("gate_up_proj", "down_proj"))
+            for name in STACKS)
 
     @staticmethod
     def quantize_in_place(module, name, quantize_input, method):
         """Quantizes the experts of a module, without pack(). Gate and up of an expert share a global scale."""
-        stacks = {"gate_up": module.gate_up_proj.detach(), "down": module.down_proj.detach()}
+        stacks = {part: getattr(module, parameter).detach() for parameter, part in STACKS.items()}
         device = stacks["down"].device
         Nvfp4Experts.take_over(module, FORMS["modelopt"], name, quantize_input, quantize_input, device)
         for part, stack in stacks.items():

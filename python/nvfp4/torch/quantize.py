@@ -17,13 +17,11 @@ from .. import _core
 from .._checkpoint import quantize_checkpoint
 from .._errors import Error, InvalidValueError, UnsupportedError
 from .._quantize import amax, global_scales, known_method
-from .modules import Nvfp4Experts, Nvfp4Linear, fuse, pack
+from .modules import STACKS, Nvfp4Experts, Nvfp4Linear, fuse, pack
 from .origins import Origins
 from .weights import is_linear, is_transposed, matrix_of, quantizes_inputs
 
 _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
-#: The parameters of experts that are stacked.
-_STACKS = "gate_up_proj", "down_proj"
 
 
 def quantize_(module: nn.Module, *, scheme: str = "w4a4", method: str = "mse",
@@ -38,7 +36,8 @@ def quantize_(module: nn.Module, *, scheme: str = "w4a4", method: str = "mse",
     filter  a function filter(layer, name) that returns whether to quantize a layer. Without one the rules of
             `nvfp4 quantize` choose by the names of the model: output heads, routers and such stay, and layers that
             engines fuse share a global scale. The bytes are then those of the quantized checkpoint.
-    The other weights stay as they are. Raises InvalidValueError and UnsupportedError.
+    The other weights stay as they are. Raises InvalidValueError and UnsupportedError, and leaves the module as
+    it was.
     """
     if recipe is not None and filter is not None:
         raise InvalidValueError("recipe and filter are given, must be one of them")
@@ -51,6 +50,8 @@ def quantize_(module: nn.Module, *, scheme: str = "w4a4", method: str = "mse",
         name for name, layer in layers.items() if filter(layer, name)})
     if not plan.layers:
         warnings.warn("no layer is quantized", stacklevel=2)
+    for name in plan.layers:
+        _require_finite(name, layers[name])
     scales = {}
     for key, names in plan.groups.items():
         largest = torch.cat([amax(matrix_of(layers[name])).cpu() for name in names])
@@ -67,6 +68,17 @@ def quantize_(module: nn.Module, *, scheme: str = "w4a4", method: str = "mse",
     if hasattr(module, "config"):
         fuse(module)
     pack(module)
+
+
+def _require_finite(name, layer):
+    """Raises InvalidValueError or UnsupportedError if a weight of a layer has NaN, infinities or no values. Runs before
+    any layer is replaced."""
+    for part in _weights_of(layer):
+        weight = getattr(layer, part).detach()
+        if weight.is_meta:
+            raise UnsupportedError(f"{name}.{part} is on the device meta, must be on cpu or cuda")
+        if not bool(torch.stack(weight.aminmax()).isfinite().all()):
+            raise InvalidValueError(f"{name}.{part}: has NaN or infinities, all elements must be finite", code="NV0310")
 
 
 def _leave_fast_paths(module):
@@ -89,18 +101,20 @@ class _Plan:
     quantize_input: bool
 
 
+def _weights_of(layer):
+    """Returns the names of the parameters of a layer that can be quantized; none if it is of another kind."""
+    return ("weight",) if is_linear(layer) else tuple(STACKS) if Nvfp4Experts.takes(layer) else ()
+
+
 def _layers(module):
     """Returns name -> layer that can be quantized. Layers that share a weight with another module stay."""
     owners = defaultdict(set)
     for name, parameter in module.named_parameters(remove_duplicate=False):
         owners[id(parameter)].add(name)
 
-    def is_own(layer, *names):
-        return all(len(owners[id(getattr(layer, name))]) == 1 for name in names)
-
-    return {name: layer for name, layer in module.named_modules()
-            if (is_linear(layer) and is_own(layer, "weight"))
-            or (Nvfp4Experts.takes(layer) and is_own(layer, *_STACKS))}
+    found = {name: layer for name, layer in module.named_modules() if _weights_of(layer)}
+    return {name: layer for name, layer in found.items()
+            if all(len(owners[id(getattr(layer, part))]) == 1 for part in _weights_of(layer))}
 
 
 def _in_checkpoint(module, tensors):
@@ -146,8 +160,7 @@ def _plan(module, layers, scheme, recipe, chosen):
     # Without its configuration, a model with Conv1D is not one of the families whose checkpoints keep them.
     config = getattr(module, "config", None)
     config = config.to_json_string() if hasattr(config, "to_json_string") and not conv1d else ""
-    layer_of = {f"{name}.{part}": name for name, layer in layers.items()
-                for part in (_STACKS if Nvfp4Experts.takes(layer) else ("weight",))}
+    layer_of = {f"{name}.{part}": name for name, layer in layers.items() for part in _weights_of(layer)}
     names = defaultdict(list)  # layer -> its tensors in the checkpoint; None: those of no layer
     for name, (_, parameters) in stored.items():
         names[next(filter(None, map(layer_of.get, sorted(parameters))), None)].append(name)
@@ -163,13 +176,10 @@ def _plan(module, layers, scheme, recipe, chosen):
     if left:
         warnings.warn(f"{len(left)} weights stay, such as {left[0]}: they are in no nn.Linear, Conv1D or stack of experts "
                       "that is read", stacklevel=3)
-    plan = _Plan({}, defaultdict(list), quantizes_inputs(report["scheme"]))
-    for layer, tensors in names.items():
-        if any(actions[name] != "quantized" for name in tensors):
-            continue
-        plan.layers[layer] = None
-        if is_linear(layers[layer]):
-            (key,) = _core.fuse_keys([tensors[0].removesuffix(".weight")], config)
-            plan.layers[layer] = key
-            plan.groups[key].append(layer)
+    quantized = {layer: None for layer, tensors in names.items() if all(actions[name] == "quantized" for name in tensors)}
+    plan = _Plan(quantized, defaultdict(list), quantizes_inputs(report["scheme"]))
+    linear = [layer for layer in plan.layers if is_linear(layers[layer])]
+    for layer, key in zip(linear, _core.fuse_keys([names[layer][0].removesuffix(".weight") for layer in linear], config)):
+        plan.layers[layer] = key
+        plan.groups[key].append(layer)
     return plan

@@ -6,9 +6,7 @@ from transformers.core_model_loading import (Concatenate, ConversionOps, MergeMo
                                              WeightConverter)
 
 from .._errors import UnsupportedError
-
-#: Parameters of experts in a model -> prefixes of their buffers.
-PARTS = {"gate_up_proj": "gate_up", "down_proj": "down"}
+from ..torch.modules import STACKS
 
 
 class StackScalars(ConversionOps):
@@ -68,7 +66,7 @@ def expert_converters(converter, form):
     sources = [source.removesuffix(".weight") for source in sources_of(converter)]
     (target,) = converter._original_target_patterns
     parameter = target.rpartition(".")[2]
-    target = target.removesuffix(parameter) + PARTS[parameter]
+    target = target.removesuffix(parameter) + STACKS[parameter]
     made = []
     for name, end in sorted(zip(form.names, ("codes", "scales", "globals", "inputs")),
                             key=lambda pair: -len(pair[0])):

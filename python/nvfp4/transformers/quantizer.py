@@ -16,9 +16,9 @@ from .._checkpoint import quantize_checkpoint
 from .._errors import FormatError, UnsupportedError
 from .._forms import FORMS
 from .._quantization_config import Schemes
-from ..torch.modules import Nvfp4Experts, Nvfp4Linear, fuse, pack
+from ..torch.modules import STACKS, Nvfp4Experts, Nvfp4Linear, fuse, pack
 from .config import ModelOptConfig
-from .conversions import PARTS, check_stack, expert_converters, sources_of
+from .conversions import check_stack, expert_converters, sources_of
 from .fp8 import Fp8Linear, Fp8Weight
 from .scan import quantized_weights
 
@@ -151,7 +151,7 @@ class Nvfp4Quantizer(HfQuantizer):
             self._replace_stack(model.get_submodule(owner), owner, parts)
 
     def _replace_stack(self, experts, owner, parts):
-        if set(parts) != set(PARTS) or not Nvfp4Experts.takes(experts):
+        if set(parts) != set(STACKS) or not Nvfp4Experts.takes(experts):
             raise UnsupportedError(f"{owner}: a {type(experts).__name__}, whose experts are not gate_up_proj "
                                    "[E, 2·I, H] and down_proj [E, H, I] without biases")
         count = experts.gate_up_proj.shape[0]
