@@ -69,7 +69,8 @@ def run_here(name, words):
     except ModuleNotFoundError as missing:
         if (missing.name or "nvfp4").partition(".")[0] == "nvfp4":
             raise
-        return fail(UnsupportedError(f"{name} needs the Python package {missing.name}; hint: pip install '.[transformers]' in a clone of nvfp4.cpp"))
+        return fail(UnsupportedError(f"{name} needs the Python package {missing.name}; hint: "
+                                     "pip install '.[transformers]' in a clone of nvfp4.cpp"))
     except KeyboardInterrupt:
         resumes = name == "calibrate" and not {"--dry-run", "--merge"} & set(words)
         again = ["nvfp4", name, *words, *(["--resume"] if resumes and "--resume" not in words else [])]

@@ -7,6 +7,7 @@
 
 import importlib
 import json
+import os
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,11 +31,15 @@ _DECODED = 32  # tokens to decode
 
 def _quant_method(folder):
     """Returns quant_method of a model's config.json, None if there is none."""
-    file = Path(folder) / "config.json"
-    if not file.is_file():
+    try:
+        files = os.listdir(folder)
+    except OSError as error:
+        raise IoError.of(folder, error) from None
+    if "config.json" not in files:
         raise IoError(f"{folder}: no config.json")
     try:
-        return (json.loads(file.read_text(encoding="utf-8")).get("quantization_config") or {}).get("quant_method")
+        config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+        return (config.get("quantization_config") or {}).get("quant_method")
     except (ValueError, AttributeError):
         return None  # transformers reports the error
 
@@ -120,8 +125,7 @@ def evaluate(model, text, against=None, *, windows=192, context=512, batch=None,
                 for folder in ([model] if against is None else [model, against])]
     vocabularies = [s.model.get_output_embeddings().weight.shape[0] for s in subjects]
     if len(set(vocabularies)) > 1:
-        raise InvalidValueError(f"{model} has {vocabularies[0]} words and {against} {vocabularies[1]}, must "
-                                "be as many")
+        raise InvalidValueError(f"vocabulary sizes differ: {vocabularies[0]} of {model} and {vocabularies[1]} of {against}")
     tokens = windows_of_text(text, tokenizer_of(against or model, vocabularies[0]), windows, context)
     columns, losses = [], []
     for part in tokens.split(batch or (8 if device.startswith("cuda") else 2)):

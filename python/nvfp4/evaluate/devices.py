@@ -11,7 +11,7 @@ def default_device():
 
 
 def usable_device(name):
-    """Returns PyTorch's device of that name. Raises UnsupportedError if nothing can be allocated on it."""
+    """Returns PyTorch's device of that name. Raises DeviceError if nothing can be allocated on it."""
     try:
         device = torch.device(name)
         torch.empty(1, device=device)
