@@ -14,11 +14,23 @@ ALGORITHMS = {"NVFP4": "W4A4", "W4A16_NVFP4": "W4A16"}
 OTHER = "other"
 
 
+def _text(value):
+    """Returns the text of an entry, which in the classes of compressed-tensors and transformers is an enum."""
+    return getattr(value, "value", value)
+
+
+def _weights(group):
+    return (group or {}).get("weights") or {}
+
+
+def _number_format(group):
+    """Returns (bits, "float" or "int") of the weights of `group`."""
+    return _weights(group).get("num_bits"), _text(_weights(group).get("type"))
+
+
 def is_nvfp4_group(group):
     """Reports whether `group`, a member of config_groups, describes NVFP4 weights."""
-    weights = (group or {}).get("weights") or {}
-    kind = getattr(weights.get("type"), "value", weights.get("type"))
-    return (weights.get("num_bits"), kind, weights.get("group_size")) == (4, "float", 16)
+    return (*_number_format(group), _weights(group).get("group_size")) == (4, "float", 16)
 
 
 def scheme_of_group(group):
@@ -29,8 +41,7 @@ def scheme_of_group(group):
 
 
 def _method(config):
-    method = config.get("quant_method", "")
-    return str(getattr(method, "value", method)).lower()
+    return str(_text(config.get("quant_method", ""))).lower()
 
 
 def schemes_in(config):
@@ -58,9 +69,7 @@ def unsupported_reason(config):
 def is_loaded_by_ours(config):
     """Reports whether quantization_config describes packed NVFP4 weights, alone or beside FP8."""
     groups = [group for group in (config.get("config_groups") or {}).values() if not is_nvfp4_group(group)]
-    others = [group.get("weights") or {} for group in groups]
-    kinds = [(w.get("num_bits"), getattr(w.get("type"), "value", w.get("type"))) for w in others]
-    return not unsupported_reason(config) and all(kind == (8, "float") for kind in kinds)
+    return not unsupported_reason(config) and all(_number_format(group) == (8, "float") for group in groups)
 
 
 class Schemes:
@@ -76,7 +85,7 @@ class Schemes:
         self._general, targets, self._of_target = None, [], []
         for group in () if self._modelopt else (config.get("config_groups") or {}).values():
             scheme = scheme_of_group(group)
-            for target in group.get("targets") or ():
+            for target in (group or {}).get("targets") or ():
                 if target != "Linear":
                     targets.append(target)
                     self._of_target.append(scheme)
@@ -105,6 +114,9 @@ class Schemes:
         another way."""
         scheme = self(module)
         if scheme == OTHER:
+            if not self._modelopt:
+                raise UnsupportedError(f"{module} has NVFP4 weights, and its group in config_groups is of another format, "
+                                       "must be NVFP4")
             layer = self._layers.get(module) or self._config
             raise UnsupportedError(f"quant_algo '{layer.get('quant_algo')}' of {module}, must be NVFP4 or W4A16_NVFP4")
         return scheme == "W4A4"

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 import nvfp4
 import nvfp4.transformers as backend
 from models_of_families import FAMILIES, TOKENS
-from nvfp4._quantization_config import Schemes
+from nvfp4._quantization_config import Schemes, is_loaded_by_ours
 from transformers.quantizers import auto
 
 transformers.utils.logging.set_verbosity_error()
@@ -481,6 +481,14 @@ def test_other_algorithms_are_refused(folders, tmp_path):
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(nvfp4.UnsupportedError, match="'NVFP4_AWQ' of .*, must be NVFP4 or W4A16_NVFP4"):
         transformers.AutoModelForCausalLM.from_pretrained(folder)
+
+
+def test_groups_of_other_formats_are_named():
+    config = {"quant_method": "compressed-tensors", "config_groups": {
+        "a": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float"}}, "b": None}}
+    with pytest.raises(nvfp4.UnsupportedError, match="layer has NVFP4 weights, and its group"):
+        Schemes(config).quantizes_input("layer")
+    assert not is_loaded_by_ours(config)
 
 
 def test_a_dtype_without_kernels_is_named_first(folders, monkeypatch):
