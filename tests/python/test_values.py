@@ -1,6 +1,7 @@
 """QuantizedTensor and PackedWeights as values: copied, moved, compared, pickled, indexed."""
 
 import copy
+import dataclasses
 import pickle
 
 import numpy as np
@@ -37,7 +38,9 @@ def test_a_clone_has_memory_of_its_own():
             assert (q == other) is False, part
 
 
-@pytest.mark.parametrize("other", (quantized(shape=(5, 64)), quantized(method="max"), quantized(scope="vector"), 3, None))
+@pytest.mark.parametrize("other", (
+    quantized(shape=(5, 64)), quantized(method="max"), quantized(scope="vector"), 3, None,
+    dataclasses.replace(quantized(), shape=(2, 3, 64)), dataclasses.replace(quantized(), layout="tiled_128x4")))
 def test_different_values_are_unequal(other):
     assert (quantized() == other) is False
 
