@@ -55,6 +55,15 @@ def fp8_layers(model):
     return {name: m for name, m in model.named_modules() if isinstance(m, Fp8Linear)}
 
 
+@pytest.mark.parametrize("name", ("weight_scale", "input_scale"))
+def test_scales_that_are_not_positive_are_named(mixed, name):
+    layer, *_ = fp8_layers(loaded(mixed("fp8", "modelopt")[0])).values()
+    layer.unpack()
+    layer._buffers[name].fill_(-0.5)
+    with pytest.raises(nvfp4.FormatError, match=f"tensor '{layer.checkpoint_name}.{name}': -0.5, must be positive"):
+        layer.pack()
+
+
 @pytest.mark.parametrize("action, format", CASES)
 def test_logits_are_those_of_decoded_weights(mixed, action, format):
     folder, plain = mixed(action, format)

@@ -14,6 +14,7 @@ from torch import nn
 
 import nvfp4
 from nvfp4.torch import Nvfp4Linear, quantize_
+from nvfp4.torch.weights import positive
 
 BITS = {torch.float8_e4m3fn: torch.uint8}
 X = torch.randn(3, 64, generator=torch.Generator().manual_seed(2))
@@ -267,6 +268,14 @@ def test_experts_that_are_not_finite_leave_the_model_as_it_was(transformers):
     with pytest.raises(nvfp4.InvalidValueError, match=f"{name}: has NaN or infinities"):
         quantize_(model)
     assert dict(model.named_modules()) == before and not any("Nvfp4" in type(m).__name__ for m in model.modules())
+
+
+@pytest.mark.parametrize("wrong", (-2.0, 0.0, float("inf"), float("nan")))
+def test_the_scale_that_is_wrong_is_named(wrong):
+    scales = torch.tensor([[1.0, 3.0], [wrong, 2.0]])
+    with pytest.raises(nvfp4.FormatError, match=f"^tensor 'a.scales': {wrong}, must be positive and finite"):
+        positive("a.scales", scales)
+    assert positive("a.scales", scales[:1]) is not None
 
 
 def test_from_linear_takes_linear_layers_alone():

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from .._errors import FormatError, ShapeError, UnsupportedError
 from ..torch.operators import InputMode, fuses_swiglu, pack_bytes
+from ..torch.weights import positive
 
 BLOCK = 16
 
@@ -28,9 +29,7 @@ def _check_loaded(name, scales, stored):
 
 
 def _multipliers(form, name, stored, scales):
-    if bool((~(scales > 0) | scales.isinf()).any()):
-        raise FormatError(f"{name}: '{stored}' = {scales.flatten().tolist()[0]}, must be positive and finite")
-    return form.multiplier(scales)
+    return form.multiplier(positive(f"{name}.{stored}", scales))
 
 
 def _input(form, scheme, name, scales):

@@ -10,7 +10,7 @@ from .._errors import FormatError, UnsupportedError
 from .._forms import FORMS
 from . import experts as expert_operators
 from .operators import InputMode, pack_bytes, packed_weights
-from .weights import is_linear, matrix_of, quantized, quantizes_inputs
+from .weights import is_linear, matrix_of, positive, quantized, quantizes_inputs
 
 
 def _unpacked(data, groups, rows, cols):
@@ -19,12 +19,6 @@ def _unpacked(data, groups, rows, cols):
     parts = [_gemm.unpack_weights(packed, g) for g in range(groups)]
     return (torch.stack([q.codes for q in parts]),
             torch.stack([q.scales for q in parts]).view(torch.float8_e4m3fn))
-
-
-def _checked(name, scale):
-    if not bool(((scale > 0) & scale.isfinite()).all()):
-        raise FormatError(f"tensor '{name}': {scale.flatten().tolist()[0]}, must be positive and finite")
-    return scale
 
 
 class _Packs:
@@ -199,7 +193,7 @@ class Nvfp4Linear(_Packs, nn.Linear):
 
     def _multiplier(self, name):
         """Returns a stored scale as a MULTIPLIER, [1]."""
-        scale = _checked(f"{self.checkpoint_name}.{name}", self._buffers[name])
+        scale = positive(f"{self.checkpoint_name}.{name}", self._buffers[name])
         return self.form.multiplier(scale).reshape(1)
 
     def _apply(self, fn, recurse=True):
@@ -414,7 +408,7 @@ class Nvfp4Experts(_Packs, nn.Module):
 
     def _multiplier(self, name):
         """Returns stored scales as MULTIPLIERS, [E, 2] or [E, 1]."""
-        return self.form.multiplier(_checked(f"{self.checkpoint_name}.{name}", self._buffers[name]))
+        return self.form.multiplier(positive(f"{self.checkpoint_name}.{name}", self._buffers[name]))
 
     def pack(self):
         for part, (experts, rows, cols, halves) in self.sizes.items():

@@ -4,7 +4,7 @@ import sys
 
 from torch import nn
 
-from .._errors import InvalidValueError
+from .._errors import FormatError, InvalidValueError
 from .._quantize import global_scales, quantize
 
 
@@ -31,6 +31,14 @@ def quantized(matrix, method, scale):
     multiplier, divisor = global_scales(matrix, method) if scale is None else scale
     return quantize(matrix, method, global_scale=multiplier, global_divisor=divisor,
                     scale_dtype="float8_e4m3fn", check_finite=matrix.device.type == "cpu")
+
+
+def positive(name, scales):
+    """Returns scales as they are stored. Raises FormatError with the first that is not positive and finite."""
+    wrong = scales[~((scales > 0) & scales.isfinite())]
+    if wrong.numel():
+        raise FormatError(f"tensor '{name}': {wrong[0].item()}, must be positive and finite")
+    return scales
 
 
 def quantizes_inputs(scheme):

@@ -6,8 +6,9 @@ from typing import Optional
 import torch
 from torch import nn
 
-from .._errors import FormatError, UnsupportedError
+from .._errors import UnsupportedError
 from ..torch.modules import _Packs
+from ..torch.weights import positive
 
 E4M3_MAX = 448.0
 BLOCK = 128  #: rows and columns of a weight that share a scale
@@ -90,10 +91,9 @@ class Fp8Linear(_Packs, nn.Linear):
                 and self.in_features % 16 == 0)
 
     def pack(self):
-        scales = [self.weight_scale] if self.kind != "mx" else []
-        for scale in (*scales, *([self.input_scale] if "input_scale" in self._buffers else ())):
-            if not bool(((scale > 0) & scale.isfinite()).all()):
-                raise FormatError(f"{self.checkpoint_name}: a scale of its FP8 weight, must be positive and finite")
+        for name in ("weight_scale", "input_scale"):
+            if name in self._buffers and (scale := self._buffers[name]).is_floating_point():  # MXFP8 has bytes
+                positive(f"{self.checkpoint_name}.{name}", scale)
         self.decoded = None if self.uses_fp8 else _decoded(self.weight, self.weight_scale, self.kind, self.dtype)
         self._is_packed, self._moving = True, False
 
