@@ -16,7 +16,7 @@ import nvfp4
 from calibrate_cases import SIZES, bytes_by_name, write_model, write_text_of_words
 from nvfp4._cli import run_here
 from nvfp4.calibrate import Statistics, calibrate, merge
-from nvfp4.calibrate.onepass import matches, right_exclusions
+from nvfp4.calibrate.onepass import matches, united
 
 main = partial(run_here, "calibrate")
 
@@ -404,7 +404,9 @@ def test_quantizing_in_one_pass_gives_the_same_bytes(model, text, tmp_path, meth
      ["a.0.experts*"]),
     (["re:(.*\\.)?up$"], ["a.up.weight_packed", "a.up.weight_scale", "b.up.weight"], ["b.up"])])
 def test_exclusions_of_parts_become_those_of_the_whole(entries, tensors, right):
-    assert right_exclusions(entries, tensors) == right
+    for key in ("ignore", "exclude_modules"):
+        assert united([{"format": {key: entries}}, {"format": {key: entries[:1]}}], tensors) == {"format": {key: right}}
+    assert united([{"targets": entries}], tensors) == {"targets": entries}
 
 
 def test_a_link_out_of_the_model_is_refused(model, text, tmp_path):
