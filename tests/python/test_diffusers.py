@@ -177,6 +177,11 @@ def test_a_pipeline_loads_quantized_parts(folders, tmp_path):
     torch.testing.assert_close(in_the_folder(**call).images, plain_weights(**call).images, rtol=0, atol=1e-4)
 
 
+def test_a_dtype_without_kernels_is_named(folders):
+    with pytest.raises(nvfp4.Error, match="float64"):
+        load(folders("SD3Transformer2DModel", scheme="w4a16")[0], torch.float64)
+
+
 def test_unregister_puts_everything_back():
     backend.unregister()
     tables = auto.AUTO_QUANTIZER_MAPPING, auto.AUTO_QUANTIZATION_CONFIG_MAPPING
