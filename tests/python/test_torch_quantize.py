@@ -251,7 +251,7 @@ def test_requests_that_cannot_be_met(module, options, error, message):
 
 @pytest.mark.parametrize("value", (float("nan"), float("inf"), -float("inf")))
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16))
-def test_weights_that_are_not_finite_leave_the_module_as_it_was(value, dtype):
+def test_non_finite_weights_leave_the_module_unchanged(value, dtype):
     module = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)).to(dtype)
     module[1].weight.data[3, 4] = value
     with pytest.raises(nvfp4.InvalidValueError, match="1.weight: has NaN or infinities"):
@@ -259,7 +259,7 @@ def test_weights_that_are_not_finite_leave_the_module_as_it_was(value, dtype):
     assert quantized(module) == set()
 
 
-def test_experts_that_are_not_finite_leave_the_model_as_it_was(transformers):
+def test_non_finite_experts_leave_the_model_unchanged(transformers):
     from models_of_families import FAMILIES
     model = FAMILIES["mixtral"]()
     name, weight = [(n, p) for n, p in model.named_parameters() if n.endswith("down_proj")][-1]
