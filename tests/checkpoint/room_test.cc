@@ -145,7 +145,7 @@ TEST(Room, IsWhatResumeAndOverwriteHave) {
   write_text(dir / "in" / "config.json",
              R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64,
                  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-                 "intermediate_size": 128, "rms_norm_eps": 1e-05, "vocab_size": 256,
+                 "intermediate_size": 128, "rms_norm_eps": 1e-05, "vocab_size": 96,
                  "max_position_embeddings": 128})");
   quantize_checkpoint(quantize_options(dir / "in", dir / "here"));
   fs::create_directories(dir / "disk");

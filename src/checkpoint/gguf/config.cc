@@ -81,10 +81,11 @@ class Entries {
     out_.push_back({std::move(key), std::move(value)});
   }
   void add(const std::string& key, NewValue value) { plain(prefix_ + key, std::move(value)); }
-  void u32(const std::string& key, std::int64_t value, std::int64_t least = 0) {
+  void u32(const std::string& key, std::int64_t value, std::int64_t least = 0,
+           const char* name = nullptr) {
     require<FormatError>(value >= least && value <= 0xFFFFFFFF,
-                         "{}: {} = {}, must be at least {} and fit 32 bits", file_, key, value,
-                         least);
+                         "{}: {} = {}, must be at least {} and fit 32 bits", file_,
+                         name == nullptr ? key : name, value, least);
     add(key, new_u32(static_cast<std::uint64_t>(value)));
   }
   void needed(const std::string& key, std::initializer_list<const char*> names,
@@ -93,11 +94,12 @@ class Entries {
     require<FormatError>(value != nullptr && value->is_number_integer(),
                          "{}: has no integer '{}', which GGUF's {}{} needs", file_, *names.begin(),
                          prefix_, key);
-    u32(key, value->get<std::int64_t>(), least);
+    u32(key, value->get<std::int64_t>(), least, *names.begin());
   }
   void optional(const std::string& key, std::initializer_list<const char*> names) {
     const Json* value = value_of(config_, names);
-    if (value != nullptr && value->is_number_integer()) u32(key, value->get<std::int64_t>());
+    if (value != nullptr && value->is_number_integer())
+      u32(key, value->get<std::int64_t>(), 0, *names.begin());
   }
   std::vector<NewEntry> take() { return std::move(out_); }
 

@@ -44,9 +44,7 @@ class Maker {
  public:
   Maker(const checkpoint::Plan& plan, const checkpoint::ModelFolder& model,
         const Architecture& architecture, const Json& config)
-      : plan_(plan), file_(file_of(model)), architecture_(architecture), config_(config) {
-    experts_ = integer_of(config, {"num_local_experts", "num_experts", "n_routed_experts"}, 0);
-  }
+      : plan_(plan), file_(file_of(model)), architecture_(architecture), config_(config) {}
 
   Layout run() {
     const auto& specs = plan_.shards.front().specs;
@@ -62,7 +60,6 @@ class Maker {
     }
     for (std::size_t i = 0; i < specs.size(); ++i)
       if (!seen[i]) add_plain(i);
-    check_layers();
     for (auto& [key, members] : members_) place(members);
     warn_of_dropped();
     return std::move(layout_);
@@ -133,22 +130,6 @@ class Maker {
     add(std::move(member));
   }
 
-  /// Requires tensors of each layer that config.json counts. No tensor is of another.
-  void check_layers() const {
-    const auto given = config_.find("num_hidden_layers");
-    if (given == config_.end() || !given->is_number_integer()) return;  // named with its key later
-    const std::int64_t count = integer_of(config_, {"num_hidden_layers"}, 0);
-    std::int64_t layers = 0, last = -1;
-    for (const auto& [place, members] : members_)
-      if (const std::int64_t layer = std::get<0>(place); layer > last) {
-        ++layers;
-        last = layer;
-      }
-    require<FormatError>(layers == count,
-                         "{}: config.json: num_hidden_layers = {}, but {} layers have tensors",
-                         file_, count, layers);
-  }
-
   void add(Member member) {
     // Tensors outside the layers come first, then those of each layer.
     members_[{member.place.layer, member.place.file_name}].push_back(std::move(member));
@@ -201,9 +182,6 @@ class Maker {
           printable(m.model_name), m.type->name, fmt::join(m.shape, ", "),
           printable(first.model_name), first.type->name, fmt::join(first.shape, ", "));
     }
-    require<UnsupportedError>(static_cast<std::int64_t>(members.size()) == experts_,
-                              "{}: tensor '{}': {} experts, config.json says {}", file_,
-                              printable(first.model_name), members.size(), experts_);
   }
 
   void place(const Member& m, std::size_t tensor, std::uint64_t begin) {
@@ -268,7 +246,6 @@ class Maker {
   std::string file_;
   const Architecture& architecture_;
   const Json& config_;
-  std::int64_t experts_ = 0;
   std::map<std::tuple<std::int64_t, std::string>, std::vector<Member>> members_;
   std::map<std::string, int> dropped_;
   Layout layout_;

@@ -9,6 +9,7 @@
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/gguf/blocks.h"
 #include "checkpoint/gguf/config.h"
+#include "checkpoint/gguf/faults.h"
 #include "checkpoint/gguf/file.h"
 #include "checkpoint/gguf/keys.h"
 #include "checkpoint/gguf/metadata.h"
@@ -157,6 +158,7 @@ class GgufContainer final : public checkpoint::Container {
       if (!tokenizer.missing.empty()) warnings_.push_back(tokenizer.missing);
     }
     add_own_keys(plan);
+    require_readable(*architecture, printable(model.root.string(), 4096) + ": as GGUF");
   }
 
   std::unique_ptr<checkpoint::ShardWriter> open(const std::filesystem::path& path) const override {
@@ -172,6 +174,16 @@ class GgufContainer final : public checkpoint::Container {
   const std::vector<std::string>& warnings() const override { return warnings_; }
 
  private:
+  /// Throws the error with which reading the file would fail.
+  void require_readable(const Architecture& architecture, const std::string& model) const {
+    const FilePlan file = plan_file(entries_, tensors_, model);
+    const auto read = [&](std::uint64_t offset, std::span<std::byte> out) {
+      const auto start = std::as_bytes(std::span(file.start)).subspan(offset);
+      std::ranges::copy(start.first(std::min(start.size(), out.size())), out.begin());
+    };
+    require_whole(parse_header(read, file.bytes, model), architecture, model);
+  }
+
   /// Returns the name of a 4-bit weight, or of the first tensor if there is no such weight.
   static std::string first_tensor(const checkpoint::Plan& plan) {
     if (!plan.units.empty()) return plan.units.front().slice.module + ".weight";

@@ -222,16 +222,22 @@ TEST_F(GgufRefusal, ScalesThatMeanSomethingElseThere) {
 }
 
 TEST_F(GgufRefusal, QuantizeExcludesDepthsNoMultipleOf64) {
-  std::vector<TestTensor> t = {random_tensor("model.layers.0.mlp.up_proj.weight", {64, 96}),
-                               random_tensor("model.layers.0.mlp.gate_proj.weight", {64, 64})};
-  write_model(dir / "narrow", {t}, "");
+  LoadedFolder model(dir / "source");
+  for (const char* layer : {"0", "1"})
+    for (const auto& [name, shape] : {std::pair{"gate_proj", std::vector<std::int64_t>{96, 64}},
+                                      {"up_proj", {96, 64}},
+                                      {"down_proj", {64, 96}}}) {
+      const std::string weight = fmt::format("model.layers.{}.mlp.{}.weight", layer, name);
+      model.at(weight) = random_tensor(weight, shape);
+    }
+  model.write(dir / "narrow");
   Json config = llama_config();
-  config["num_hidden_layers"] = 1;
+  config["intermediate_size"] = 96;
   write_json(dir / "narrow" / "config.json", config);
   QuantizeCheckpointOptions straight = quantize_options(dir / "narrow", dir / "n.gguf");
   straight.format = "gguf";
   quantize_checkpoint(straight);
-  EXPECT_EQ(File::open(dir / "n.gguf").find("blk.0.ffn_up.weight")->type->name, "BF16");
+  EXPECT_EQ(File::open(dir / "n.gguf").find("blk.0.ffn_down.weight")->type->name, "BF16");
 }
 
 TEST_F(GgufRefusal, ArchitecturesThatAreNotKnown) {
@@ -276,11 +282,14 @@ TEST_F(GgufRefusal, ConfigurationsThatSayTooLittle) {
 TEST_F(GgufRefusal, ConfigurationsThatContradictTheTensorsOrThemselves) {
   quantize(dir);
   for (const auto& [key, value, text] :
-       {std::tuple{"num_hidden_layers", Json(3), "num_hidden_layers = 3, but 2 layers"},
+       {std::tuple{"num_hidden_layers", Json(3), "'llama.block_count' = 3, but 2 layers have"},
         std::tuple{"rope_theta", Json(-1), "rope_theta = -1, must be a number greater than 0"},
         std::tuple{"rope_theta", Json("1"), "rope_theta = \"1\", must be a number"},
         std::tuple{"rms_norm_eps", Json(0), "rms_norm_eps = 0, must be a number greater"},
-        std::tuple{"hidden_size", Json(0), "embedding_length = 0, must be at least 1"},
+        std::tuple{"hidden_size", Json(0), "hidden_size = 0, must be at least 1"},
+        std::tuple{"hidden_size", Json(32), "'token_embd.weight': [96, 64], must be [96, 32]"},
+        std::tuple{"head_dim", Json(8), "'blk.0.attn_q.weight': [64, 64], must be [32, 64]"},
+        std::tuple{"vocab_size", Json(97), "'token_embd.weight': [96, 64], must be [97, 64]"},
         std::tuple{"rope_scaling", Json({{"rope_type", "linear"}, {"factor", 2}}),
                    "'factor' = 2 in rope_scaling, 4 in rope_parameters"}}) {
     Json config = llama_config();
@@ -313,6 +322,26 @@ TEST_F(GgufRefusal, ConfigurationsThatLlamaCppComputesOtherwise) {
   refused<UnsupportedError>({"norm_topk_prob = false, must be true"});
 }
 
+/// Neither quantize nor convert writes what reading the file would refuse.
+TEST_F(GgufRefusal, ModelsWithoutATensor) {
+  QuantizeCheckpointOptions options = quantize_options(dir / "part", dir / "m.gguf");
+  options.format = "gguf";
+  for (const auto& [removed, missing] :
+       {std::pair{"model.layers.1.mlp.up_proj.weight", "'blk.1.ffn_up.weight'"},
+        std::pair{"model.layers.0.input_layernorm.weight", "'blk.0.attn_norm.weight'"},
+        std::pair{"model.embed_tokens.weight", "'token_embd.weight'"}}) {
+    fs::remove_all(dir / "part");
+    fs::remove_all(dir / "a");
+    LoadedFolder model(dir / "source");
+    model.remove(removed);
+    model.write(dir / "part");
+    write_json(dir / "part" / "config.json", llama_config());
+    expect_error<FormatError>([&] { quantize_checkpoint(options); }, {"part", missing});
+    quantize_checkpoint(quantize_options(dir / "part", dir / "a"));
+    refused<FormatError>({"a: as GGUF: has no tensor", missing, "which llama models have"});
+  }
+}
+
 TEST_F(GgufRefusal, TensorsWithoutAName) {
   write_model(dir / "odd",
               {{random_tensor("model.layers.0.mlp.up_proj.weight", {64, 64}),
@@ -330,7 +359,7 @@ TEST_F(GgufRefusal, ExpertsThatAreMissingOrDiffer) {
   Json config = Json::parse(config_text(dir / "a"));
   config["num_experts"] = 4;
   write_json(dir / "a" / "config.json", config);
-  refused<UnsupportedError>({"experts.0.", "3 experts, config.json says 4"});
+  refused<FormatError>({"'blk.0.ffn_gate_inp.weight': [3, 64], must be [4, 64]"});
 }
 
 TEST_F(GgufRefusal, OutputsThatCannotBeWritten) {
