@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Makes build/venv for the Python tests: the packages of tests/python/requirements.txt, and transformers 4 in a
-# folder of its own. Where packages cannot be had, the script says so and goes on: their tests are skipped.
+# Makes build/venv for the Python tests: the packages of tests/python/requirements.txt. Where packages cannot be
+# had, the script says so and goes on: their tests are skipped.
 # The package under test is not installed: the tests use the one in the build folder.
 # usage: tools/python_env.sh [PACKAGE...]    more packages: jax
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=$PWD/build/venv
 requirements=tests/python/requirements.txt
-older=tests/python/requirements_transformers4.txt
 
 say() { echo "python_env: $*" >&2; }
 # Without a network it should not take long to find out.
@@ -41,14 +40,6 @@ if ! cmp -s "$requirements" "$venv/installed.txt"; then
       [[ ${missing[0]:-} != numpy* ]] || break
     done < <(sed 's/ *#.*//; /^$/d' "$requirements")
     say "not installed, their tests are skipped: ${missing[*]}"
-  fi
-fi
-if ! cmp -s "$older" "$venv/transformers4/installed.txt"; then
-  rm -rf "$venv/transformers4"
-  if pip install -q --no-deps --target "$venv/transformers4" -r "$older"; then
-    cp "$older" "$venv/transformers4/installed.txt"
-  else
-    say "transformers 4 is not installed, its test is skipped"
   fi
 fi
 [[ $# -eq 0 ]] || install "$@"

@@ -163,6 +163,8 @@ def test_so_is_that_about_experts_that_are_kept(model_type, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("model_type", LISTED + NOT_LISTED)
 def test_sixty_types_answer_as_they_load(model_type, tmp_path):
+    if model_type not in transformers.CONFIG_MAPPING and transformers.__version__ < "5.24":
+        pytest.skip(f"unknown type: {model_type}")  # test_transformers_releases.py
     auto, source = make(model_type, "CausalLM", TINY, tmp_path / "source")
     out = tmp_path / "out"
     nvfp4.quantize_checkpoint(tmp_path / "source", out, scheme="w4a16", format="compressed-tensors")

@@ -28,7 +28,7 @@ STACKS_EXPERTS = int(transformers.__version__.split(".")[0]) >= 5
 #: transformers 4 rounds weight_global_scale to the dtype of the model.
 ROUNDS_GLOBAL_SCALE = not STACKS_EXPERTS
 LEAVES_OUT = (f"transformers {transformers.__version__} leaves weight_global_scale of stacked experts "
-              "out (huggingface/transformers#48371); test_transformers_4.py does it")
+              "out (huggingface/transformers#48371); test_transformers_releases.py does it")
 SCHEMES = ("w4a16", "w4a4")
 TOKENS = torch.arange(3, 27).reshape(2, 12)
 INPUT_AMAX = 10.5  # 2688 / 256
