@@ -7,5 +7,6 @@ of layers.
 from . import functions, operators  # noqa: F401 (both register operators)
 from .modules import Nvfp4Experts, Nvfp4Linear
 from .quantize import quantize_
+from .training import export, prepare
 
-__all__ = ["Nvfp4Experts", "Nvfp4Linear", "quantize_"]
+__all__ = ["Nvfp4Experts", "Nvfp4Linear", "export", "prepare", "quantize_"]

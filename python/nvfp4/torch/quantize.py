@@ -45,7 +45,7 @@ def quantize_(module: nn.Module, *, scheme: str = "w4a4", method: str = "mse",
     if is_linear(module):
         raise UnsupportedError("module is a linear layer, which cannot replace itself; use Nvfp4Linear.from_linear(module)")
     quantizes_inputs(scheme)
-    layers = _layers(module)
+    layers = layers_of(module)
     plan = _plan(module, layers, scheme, recipe, None if filter is None else {
         name for name, layer in layers.items() if filter(layer, name)})
     if not plan.layers:
@@ -73,7 +73,7 @@ def quantize_(module: nn.Module, *, scheme: str = "w4a4", method: str = "mse",
 def _require_finite(name, layer):
     """Raises InvalidValueError or UnsupportedError if a weight of a layer has NaN, infinities or no values. Runs before
     any layer is replaced."""
-    for part in _weights_of(layer):
+    for part in weights_of(layer):
         weight = getattr(layer, part).detach()
         if weight.is_meta:
             raise UnsupportedError(f"{name}.{part} is on the device meta, must be on cpu or cuda")
@@ -101,31 +101,35 @@ class _Plan:
     quantize_input: bool
 
 
-def _weights_of(layer):
+def weights_of(layer):
     """Returns the names of the parameters of a layer that can be quantized; none if it is of another kind."""
     return ("weight",) if is_linear(layer) else tuple(STACKS) if Nvfp4Experts.takes(layer) else ()
 
 
-def _layers(module):
+def layers_of(module):
     """Returns name -> layer that can be quantized. Layers that share a weight with another module stay."""
     owners = defaultdict(set)
     for name, parameter in module.named_parameters(remove_duplicate=False):
         owners[id(parameter)].add(name)
 
-    found = {name: layer for name, layer in module.named_modules() if _weights_of(layer)}
+    found = {name: layer for name, layer in module.named_modules() if weights_of(layer)}
     return {name: layer for name, layer in found.items()
-            if all(len(owners[id(getattr(layer, part))]) == 1 for part in _weights_of(layer))}
+            if all(len(owners[id(getattr(layer, part))]) == 1 for part in weights_of(layer))}
+
+
+def stored_names(module, tensors):
+    """Returns name in the checkpoint -> tensor of parameters, as save_pretrained() of transformers splits and renames."""
+    loading = sys.modules.get("transformers.core_model_loading")
+    if loading is None or not isinstance(module, sys.modules["transformers"].PreTrainedModel):
+        return dict(tensors)
+    return loading.revert_weight_conversion(module, dict(tensors))
 
 
 def _in_checkpoint(module, tensors):
     """Returns name in the checkpoint -> (tensor, names of its parameters) of the parameters in `tensors`, on the meta
     device."""
-    loading = sys.modules.get("transformers.core_model_loading")
-    if loading is None or not isinstance(module, sys.modules["transformers"].PreTrainedModel):
-        return {name: (tensor, {name}) for name, tensor in tensors.items()}
     with Origins(tensors) as origins:
-        return {name: (tensor, origins.of(tensor))
-                for name, tensor in loading.revert_weight_conversion(module, dict(tensors)).items()}
+        return {name: (tensor, origins.of(tensor)) for name, tensor in stored_names(module, tensors).items()}
 
 
 def _dry_run(stored, config, **options):
@@ -160,7 +164,7 @@ def _plan(module, layers, scheme, recipe, chosen):
     # Without its configuration, a model with Conv1D is not one of the families whose checkpoints keep them.
     config = getattr(module, "config", None)
     config = config.to_json_string() if hasattr(config, "to_json_string") and not conv1d else ""
-    layer_of = {f"{name}.{part}": name for name, layer in layers.items() for part in _weights_of(layer)}
+    layer_of = {f"{name}.{part}": name for name, layer in layers.items() for part in weights_of(layer)}
     names = defaultdict(list)  # layer -> its tensors in the checkpoint; None: those of no layer
     for name, (_, parameters) in stored.items():
         names[next(filter(None, map(layer_of.get, sorted(parameters))), None)].append(name)
