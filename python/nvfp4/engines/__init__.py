@@ -10,13 +10,13 @@ import logging
 from .._errors import UnsupportedError
 from .._versions import interface, require_oldest
 
-#: The tested versions, oldest and newest in one.
-VLLM, SGLANG = (0, 32), (0, 5, 23)
+#: The oldest and the newest tested version.
+VLLM, SGLANG = ((0, 26), (0, 32)), ((0, 5, 23), (0, 5, 23))
 
 
-def _register(engine, version, oldest, load):
+def _register(engine, version, tested, load):
     try:
-        require_oldest(engine, version, oldest)
+        require_oldest(engine, version, tested[0])
         with interface(engine, version):
             load().register()
     except UnsupportedError as no:

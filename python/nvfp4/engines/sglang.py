@@ -54,7 +54,7 @@ class Nvfp4ExpertsMethod(methods.ExpertsMethod, FusedMoEMethodBase):
 
 
 class Nvfp4Config(EngineConfig, QuantizationConfig):
-    engine = "SGLang", sglang.__version__, SGLANG
+    engine = "SGLang", sglang.__version__, SGLANG[1]
 
     def __init__(self, config):
         super().__init__(config)

@@ -67,7 +67,7 @@ class Nvfp4ExpertsMethod(methods.ExpertsMethod, FusedMoEMethodBase):
 
 
 class Nvfp4Config(EngineConfig, QuantizationConfig):
-    engine = "vLLM", vllm.__version__, VLLM
+    engine = "vLLM", vllm.__version__, VLLM[1]
 
     @classmethod
     def override_quantization_method(cls, hf_quant_cfg, user_quant, hf_config=None):
