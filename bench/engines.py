@@ -1,0 +1,299 @@
+#!/usr/bin/env python3
+"""Tokens per second of models in vLLM: NVFP4 on our kernels, on vLLM's own, and BF16.
+
+Synthetic models with random weights, made on the GPU: Llama 8 B, and a mixture of experts like Qwen3-30B-A3B with 12 layers.
+
+  engines.py make FOLDER                 checkpoints, 16 GB in BF16 for each model; a RAM disk loads fastest
+  engines.py run FOLDER --json FILE      runs every kind on every model, a process for each, and prints a table
+  engines.py table FILE...               prints the table again
+
+`run` decodes 128 tokens after prompts of 64 random tokens, greedily, at each batch: output tokens per second of the whole call,
+prompts included; and prompts of 1024: input tokens per second. Medians of three. CUDA graphs and torch.compile are on.
+Needs a GPU, vLLM 0.26 or newer, transformers, and this package built with CUDA.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+BATCHES = (1, 8, 32, 128, 512)
+PROMPT, DECODED, LONG_PROMPT, LONG_BATCH = 64, 128, 1024, 8
+VOCABULARY = 100_000  #: prompts have tokens below it
+
+#: name of a kind: (checkpoint, vLLM's `quantization`, environment, more options of vLLM)
+KINDS = {
+    "ours": ("w4a16", "nvfp4", {}, {}),
+    "vllm": ("w4a16", None, {}, {}),
+    "bf16": ("bf16", None, {}, {}),
+    "w4a4": ("w4a4", "nvfp4", {"NVFP4_ACTIVATIONS": "nvfp4"}, {}),
+    "w4a4-auto": ("w4a4", "nvfp4", {}, {}),
+    "w4a4-vllm": ("w4a4", None, {}, {}),
+    "mixed": ("mixed", "nvfp4", {}, {}),
+    "mixed-vllm": ("mixed", None, {}, {}),
+    "humming": ("w4a16-ct", None, {}, {"linear_backend": "humming", "moe_backend": "humming"}),
+}
+#: checkpoint: options of nvfp4.quantize_checkpoint
+CHECKPOINTS = {
+    "w4a16": dict(scheme="w4a16"),
+    "w4a4": dict(scheme="w4a4"),
+    "mixed": dict(recipe="nvidia"),
+    "w4a16-ct": dict(scheme="w4a16", format="compressed-tensors"),
+}
+#: what vLLM's log tells about a start
+LOGGED = {
+    "linear": r"Using (\w+) for NVFP4 GEMM",
+    "experts": r"Using '?([\w ]+?)'? (?:NvFp4|Unquantized) MoE backend",
+    "attention": r"Using (\w+) attention backend",
+    "model_gib": r"Model loading took ([\d.]+) GiB",
+    "load_s": r"Model loading took .*?([\d.]+) seconds",
+    "compile_s": r"torch\.compile took ([\d.]+) s",
+    "kv_tokens": r"GPU KV cache size: ([\d,]+) tokens",
+}
+ERROR = r"\b(\w*(?:Error|Exception): .{0,300})"
+
+
+def configs():
+    import transformers
+
+    sizes = dict(num_attention_heads=32, max_position_embeddings=8192, tie_word_embeddings=False)
+    return {
+        "llama": transformers.LlamaConfig(
+            **sizes, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_key_value_heads=8,
+            vocab_size=128256, rms_norm_eps=1e-5),
+        "experts": transformers.Qwen3MoeConfig(
+            **sizes, hidden_size=2048, intermediate_size=6144, moe_intermediate_size=768, num_hidden_layers=12,
+            num_key_value_heads=4, head_dim=128, num_experts=128, num_experts_per_tok=8, norm_topk_prob=True,
+            decoder_sparse_step=1, mlp_only_layers=[], vocab_size=151936),
+    }
+
+
+def distinct_experts(model, rows=8, decoded=32):
+    """Returns the mean over layers of how many experts a batch of `rows` chooses for one decoded token."""
+    import torch
+
+    torch.manual_seed(1)
+    tokens = torch.randint(VOCABULARY, (rows, PROMPT), device="cuda")
+    for _ in range(decoded):
+        out = model(input_ids=tokens, use_cache=False, output_router_logits=True, logits_to_keep=1)
+        tokens = torch.cat([tokens, out.logits[:, -1:].argmax(-1)], 1)
+    last = [logits.view(rows, -1, logits.shape[-1])[:, -1] for logits in out.router_logits]
+    return statistics.mean(each.topk(model.config.num_experts_per_tok).indices.unique().numel() for each in last)
+
+
+def make(options):
+    """Writes FOLDER/MODEL/CHECKPOINT for all that is asked for and not there."""
+    import torch
+    import transformers
+
+    import nvfp4
+
+    transformers.utils.logging.set_verbosity_error()
+    for name in options.models:
+        folder = options.folder / name
+        plain = folder / "bf16"
+        if not plain.exists():
+            torch.manual_seed(0)
+            start = time.monotonic()
+            with torch.device("cuda"), torch.no_grad():
+                model = transformers.AutoModelForCausalLM.from_config(configs()[name], dtype=torch.bfloat16).eval()
+                model.get_input_embeddings().weight.normal_()  # tokens of different words stay different
+                if name == "experts":
+                    print(f"{name}: 8 rows choose {distinct_experts(model):.1f} of {model.config.num_experts}", flush=True)
+                model.save_pretrained(folder / "part")
+            del model
+            torch.cuda.empty_cache()
+            (folder / "part").rename(plain)
+            print(f"{name} bf16: {time.monotonic() - start:.1f} s", flush=True)
+        (folder / "amax.json").write_text('{"*": 16}')
+        for checkpoint in dict.fromkeys(KINDS[kind][0] for kind in options.kinds):
+            if checkpoint == "bf16" or (folder / checkpoint).exists():
+                continue
+            start = time.monotonic()
+            nvfp4.quantize_checkpoint(plain, folder / "part", method="max", input_amax=folder / "amax.json",
+                                      **CHECKPOINTS[checkpoint])
+            (folder / "part").rename(folder / checkpoint)
+            print(f"{name} {checkpoint}: {time.monotonic() - start:.1f} s", flush=True)
+
+
+def prompts(count, length):
+    import random
+
+    draw = random.Random(count)
+    return [{"prompt_token_ids": [draw.randrange(VOCABULARY) for _ in range(length)]} for _ in range(count)]
+
+
+def seconds(llm, texts, decoded):
+    """Returns the median of three calls after one that warms up."""
+    import vllm
+
+    params = vllm.SamplingParams(temperature=0, max_tokens=decoded, ignore_eos=True, detokenize=False)
+    times = []
+    for _ in range(4):
+        start = time.perf_counter()
+        out = llm.generate(texts, params, use_tqdm=False)
+        times.append(time.perf_counter() - start)
+        assert all(len(each.outputs[0].token_ids) == decoded for each in out)
+    return statistics.median(times[1:])
+
+
+def one(options):
+    """Measures one kind on one model; prints a line of JSON for each figure. Imports, then waits for a line on stdin."""
+    import vllm
+    import vllm.entrypoints.llm  # noqa: F401
+
+    (model,), (kind,) = options.models, options.kinds
+    checkpoint, quantization, environment, more = KINDS[kind]
+    os.environ.update(environment)
+    said = dict(model=model, kind=kind)
+
+    def say(**figures):
+        print("FIGURE " + json.dumps({**said, **figures}), flush=True)
+
+    sys.stdin.readline()
+    start = time.monotonic()
+    llm = vllm.LLM(str(options.folder / model / checkpoint), quantization=quantization, dtype="bfloat16", seed=0,
+                   skip_tokenizer_init=True, max_model_len=LONG_PROMPT + PROMPT + DECODED, max_num_seqs=max(options.batches),
+                   enable_prefix_caching=False, gpu_memory_utilization=0.85,
+                   compilation_config={"cudagraph_capture_sizes": sorted(options.batches)},
+                   **{**more, **json.loads(options.engine)})
+    cache = llm.llm_engine.vllm_config.cache_config
+    say(vllm=vllm.__version__, start_s=round(time.monotonic() - start, 1), kv_blocks=cache.num_gpu_blocks,
+        kv_block_size=cache.block_size)
+    for batch in options.batches:
+        took = seconds(llm, prompts(batch, PROMPT), DECODED)
+        say(batch=batch, tokens_per_s=round(batch * DECODED / took, 1))
+    took = seconds(llm, prompts(LONG_BATCH, LONG_PROMPT), 1)
+    say(batch="prompts", tokens_per_s=round(LONG_BATCH * LONG_PROMPT / took, 1))
+
+
+class Process:
+    """A process that measures one kind on one model, and what it printed."""
+
+    def __init__(self, options, model, kind):
+        self.model, self.kind, self.log, self.figures = model, kind, [], []
+        command = [sys.executable, __file__, "one", str(options.folder), "--models", model, "--kinds", kind,
+                   "--engine", options.engine, "--batches", *map(str, options.batches)]
+        quiet = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        text=True, errors="replace", start_new_session=True, env={**os.environ, **quiet})
+        self.reader = threading.Thread(target=self._read, args=(options.json,), daemon=True)
+        self.reader.start()
+
+    def _read(self, file):
+        for line in self.process.stdout:
+            if not line.startswith("FIGURE "):
+                self.log.append(line)
+                continue
+            self.figures.append(json.loads(line.removeprefix("FIGURE ")))
+            write(file, self.figures[-1])
+
+    def run(self, limit):
+        """Lets the process go on and waits for its end, at most `limit` seconds. Returns what its log tells."""
+        try:
+            self.process.stdin.write("\n")
+            self.process.stdin.close()
+            self.process.wait(limit)
+        except (BrokenPipeError, subprocess.TimeoutExpired):
+            pass
+        self.kill()
+        self.reader.join(5)
+        text = "".join(self.log)
+        told = {name: match[-1] for name, pattern in LOGGED.items() if (match := re.findall(pattern, text, re.M))}
+        if self.process.returncode:
+            told["errors"] = list(dict.fromkeys(re.findall(ERROR, text)))[-4:]
+        return dict(model=self.model, kind=self.kind, ended=self.process.returncode, **told)
+
+    def kill(self):
+        """Ends the process with its children, which hold memory of the GPU."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+
+def write(file, figure):
+    line = json.dumps(figure)
+    print(line, flush=True)
+    if file:
+        with open(file, "a", encoding="utf-8") as to:
+            to.write(line + "\n")
+
+
+def run(options):
+    start = time.monotonic()
+    card = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+                          capture_output=True, text=True, check=True).stdout.strip().replace("\n", "; ")
+    write(options.json, dict(card=card, date=time.strftime("%Y-%m-%d"), engine=json.loads(options.engine)))
+    jobs = [(model, kind) for model in options.models for kind in options.kinds
+            if (options.folder / model / KINDS[kind][0]).exists()]
+    following = None
+    for number, (model, kind) in enumerate(jobs):
+        left = options.limit_s - (time.monotonic() - start)
+        if left < options.least_s:
+            write(options.json, dict(left_out=jobs[number:]))
+            break
+        current = following or Process(options, model, kind)
+        # The next one imports meanwhile.
+        following = Process(options, *jobs[number + 1]) if number + 1 < len(jobs) else None
+        began = time.monotonic()
+        write(options.json, {**current.run(left), "wall_s": round(time.monotonic() - began, 1)})
+        if options.logs:
+            (options.logs / f"{model}-{kind}.log").write_text("".join(current.log), encoding="utf-8")
+    if following:
+        following.kill()
+    if options.json:
+        table([options.json])
+
+
+def table(files):
+    """Prints Markdown: a row for each kind of each model, and its ratios to the kinds `vllm` and `bf16`."""
+    rows, columns = {}, []
+    for line in (line for file in files for line in open(file, encoding="utf-8")):
+        figure = json.loads(line)
+        if "tokens_per_s" in figure:
+            rows.setdefault((figure["model"], figure["kind"]), {})[figure["batch"]] = figure["tokens_per_s"]
+            columns += [figure["batch"]] if figure["batch"] not in columns else []
+    print("| | " + " | ".join(map(str, columns)) + " |\n|" + "---|" * (len(columns) + 1))
+    for (model, kind), cells in rows.items():
+        print(f"| {model} {kind} | " + " | ".join(f"{cells[c]:.0f}" if c in cells else "" for c in columns) + " |")
+    for (model, kind), cells in rows.items():
+        for peer in ("vllm", "bf16"):
+            other = rows.get((model, peer), {})
+            if other and peer != kind:
+                print(f"{model} {kind} / {peer}: " + "  ".join(f"{c}: {cells[c] / other[c]:.2f}" for c in columns
+                                                               if c in cells and c in other))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("make", "run", "one"):
+        command = commands.add_parser(name)
+        command.add_argument("folder", type=pathlib.Path)
+        command.add_argument("--models", nargs="+", default=["llama", "experts"], choices=["llama", "experts"])
+        command.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
+        command.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
+        command.add_argument("--engine", default="{}", metavar="JSON", help="more options of vllm.LLM, such as "
+                             '\'{"tensor_parallel_size": 2}\'')
+        command.add_argument("--json", metavar="FILE", help="lines to append to")
+        command.add_argument("--logs", type=pathlib.Path, metavar="FOLDER", help="what vLLM printed")
+        command.add_argument("--limit-s", type=float, default=1e9, help="end by then")
+        command.add_argument("--least-s", type=float, default=60, help="begin no kind with less time left")
+    commands.add_parser("table").add_argument("files", nargs="+")
+    options = parser.parse_args()
+    if options.command == "table":
+        return table(options.files)
+    return {"make": make, "run": run, "one": one}[options.command](options)
+
+
+if __name__ == "__main__":
+    main()
