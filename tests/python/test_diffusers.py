@@ -223,3 +223,31 @@ def test_broken_checkpoints_are_named(folders, tmp_path, edit, message):
     (tmp_path / "config.json").write_bytes((quantized / "config.json").read_bytes())
     with pytest.raises(nvfp4.Error, match=message):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["SD3Transformer2DModel", "FluxTransformer2DModel", "WanTransformer3DModel"])
+def test_statistics_of_a_denoiser(tmp_path, folders, name):
+    from nvfp4.calibrate import calibrate_module
+
+    _, source = folders(name)
+    model, seen = load(source), {}
+    _, shape, inputs = MODELS[name]
+    latents = torch.randn(2, *shape, generator=torch.Generator().manual_seed(2))
+    for layer, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_pre_hook(
+                lambda _, args, layer=layer: seen.setdefault(layer, []).append(args[0].flatten(0, -2)))
+    statistics = calibrate_module(model, lambda: [model(hidden_states=x, **inputs) for x in latents],
+                                  tmp_path / "stats.safetensors", keep_gram=True)
+    report = nvfp4.quantize_checkpoint(source, tmp_path / "out", statistics=tmp_path / "stats.safetensors", method="gptq")
+    layers = [t["name"].removesuffix(".weight") for t in report["tensors"] if t["action"] == "quantized"]
+    assert layers and not [w for w in report["warnings"] if "statistic" in w or "no token" in w]
+    stored = tensors(tmp_path / "out")
+    for layer in layers:
+        x = torch.cat(seen[layer]).double()
+        assert torch.allclose(statistics.tensors[f"{layer}.diag"], x.square().sum(0))
+        assert statistics.tensors[f"{layer}.count"] == len(x)
+        assert statistics.tensors[f"{layer}.amax"] == x.abs().max().float()
+        assert stored[f"{layer}.input_scale"] >= x.abs().max().float() / 2688 * (1 - 1e-6)
+    with pytest.raises(nvfp4.InvalidValueError, match="run: no layer of the"):
+        calibrate_module(model, lambda: None)

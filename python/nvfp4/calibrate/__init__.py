@@ -34,7 +34,7 @@ from .sensitivity import Sensitivity, default_tokens, groups_of, windows_of_few
 from .spool import Spool
 from .statistics import RANK_KEY, Statistics, require_output
 
-__all__ = ["Calibration", "Statistics", "calibrate", "merge"]
+__all__ = ["Calibration", "Statistics", "calibrate", "calibrate_module", "merge"]
 
 
 def weights_to_quantize(model):
@@ -338,6 +338,37 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
         statistics.save(out, metadata.items())
         statistics = Statistics.load(out)  # the parts are about to be removed
     parts.remove()
+    return statistics
+
+
+def calibrate_module(module, run, out=None, *, keep_gram=False):
+    """Collects statistics of all torch.nn.Linear in `module` while `run()` runs it, such as a pipeline of diffusers on
+    prompts. Names are those of `module`, a transformer of diffusers as in its folder.
+
+    out        the file to write; None: none
+    keep_gram  keep the Gram matrices too, all of them in memory
+    Returns the Statistics. Raises IoError, FormatError, InvalidValueError.
+    """
+    if out is not None:
+        _core.require_no_address(out)
+        require_output(out)
+    collector, statistics = Collector(keep_gram), Statistics()
+    linear = {name: m for name, m in module.named_modules() if isinstance(m, torch.nn.Linear)}
+    # An input of an earlier step may still exist; it would be the first of its layer.
+    hook = module.register_forward_pre_hook(lambda *_: collector.forget_inputs())
+    try:
+        with torch.no_grad(), Watch([(m.weight, [[name]]) for name, m in linear.items()], collector):
+            run()
+    finally:
+        hook.remove()
+    if not collector.sums:
+        raise InvalidValueError(f"run: no layer of the {len(linear)} of {type(module).__name__} got an input; run() must "
+                                f"call this module")
+    collector.move_to(statistics)
+    for name in linear.keys() - collector.sums.keys():
+        statistics.add_empty(name, linear[name].in_features)
+    if out is not None:
+        statistics.save(out)
     return statistics
 
 
