@@ -149,20 +149,52 @@ TEST_F(OwnFiles, ResumeRemovesWhatTheSourceLost) {
   EXPECT_EQ(read_text(out_ / "modeling_llama.py"), "mine");
 }
 
-TEST_F(OwnFiles, ResumeRemovesLostFilesOfAnInterruptedRun) {
-  fs::remove_all(out_);
-  run_child("Child.DISABLED_Quantize", {{"CHILD_INPUT", (dir_ / "in").string()},
-                                        {"CHILD_OUTPUT", out_.string()},
-                                        {"CHILD_KILL_AFTER", "21"}});
-  ASSERT_TRUE(fs::exists(out_ / "nvfp4.partial.json"));
+/// An output of a run that was killed after its first shards.
+struct InterruptedOutput : OwnFiles {
+  InterruptedOutput() {
+    fs::remove_all(out_);
+    run_child("Child.DISABLED_Quantize", {{"CHILD_INPUT", (dir_ / "in").string()},
+                                          {"CHILD_OUTPUT", out_.string()},
+                                          {"CHILD_KILL_AFTER", "21"}});
+    EXPECT_TRUE(fs::exists(out_ / "nvfp4.partial.json"));
+    options_.overwrite = false;
+    options_.resume = true;
+  }
+};
+
+TEST_F(InterruptedOutput, ResumeRemovesLostFiles) {
   fs::rename(dir_ / "in" / "modeling_llama.py", out_ / "modeling_llama.py");
-  options_.overwrite = false;
-  options_.resume = true;
   write();
   expected_.erase("modeling_llama.py");
   auto files = files_of(out_);
   for (auto* each : {&files, &expected_}) each->erase(kList);
   EXPECT_EQ(files, expected_);
+}
+
+TEST_F(InterruptedOutput, ResumeKeepsAnothersFileOfALostName) {
+  fs::remove(dir_ / "in" / "modeling_llama.py");
+  write_text(out_ / "modeling_llama.py", "mine");
+  EXPECT_TRUE(std::ranges::any_of(write().warnings, [](const std::string& w) {
+    return w.find("modeling_llama.py: is no part of the output any more") != w.npos;
+  }));
+  EXPECT_EQ(read_text(out_ / "modeling_llama.py"), "mine");
+}
+
+TEST_F(InterruptedOutput, ResumeRefusesToReplaceAnotherCard) {
+  write_text(dir_ / "in" / "README.md", "the model's");
+  write_text(out_ / "README.md", "mine");
+  const auto before = files_of(out_);
+  expect_error<IoError>([&] { write(); }, {"README.md", "--resume does not replace it"});
+  EXPECT_EQ(files_of(out_), before);
+  write_text(out_ / "README.md", "the model's");
+  write();
+}
+
+TEST_F(InterruptedOutput, OverwriteRefusesAnothersFile) {
+  options_.resume = false;
+  options_.overwrite = true;
+  write_text(out_ / "tokenizer.json", "mine");
+  expect_refused("tokenizer.json");
 }
 
 TEST_F(OwnFiles, OverwriteNamesOtherForeignFiles) {

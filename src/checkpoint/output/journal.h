@@ -49,6 +49,8 @@ class Journal {
   /// Appends the shard's record to `file`, which save() wrote, and waits for the disk.
   /// Throws IoError.
   void append(const PlannedShard& shard, const std::filesystem::path& file) const;
+  /// Adds the sizes and hashes of files that are known before the run.
+  void add_files(const WrittenFiles& files) { json_["files"].update(json_of(files)); }
   /// Returns the files that this run and the interrupted one would write. Throws FormatError.
   WrittenFiles files() const;
   /// Reports whether the shard was recorded. It does not read the file.

@@ -145,6 +145,11 @@ void OutputFolder::open() {
   const std::string lack = lack_of_room(start);
   require<IoError>(lack.empty(), ErrorCode::disk_full, "{}: {}", path_.string(), lack);
   if (start == Start::clear) clear_old_output();
+  if (ranks_ == 1) {  // so that a resumed run can tell these files from others
+    WrittenFiles planned;
+    for (const auto& [name, written] : files_) planned[name] = planned_file(model_, plan_, name);
+    journal_.add_files(planned);
+  }
   journal_.save(rank_files_.record(), own_);
   if (start == Start::finish_again) remove_leftovers(own_);
 }
@@ -181,6 +186,7 @@ OutputFolder::Start OutputFolder::decide() {
     if (!text && fs::exists(journal)) continue;  // another rank has just created it
     if (!text) return decide_without_journal(entries.back().string());
     journal_.resume(*text, journal.string());
+    require_own_cards(path_, {list_of(path_), journal_.files()}, files_, model_.root);
     return Start::go_on;
   }
 }
@@ -287,7 +293,7 @@ bool OutputFolder::has_changed() {
                      : difference_from(entry->second, path_ / name),
                  path_ / name);
   }
-  if (ranks_ == 1) require_own_cards(path_, list, files_, model_.root);
+  if (ranks_ == 1) require_own_cards(path_, {list}, files_, model_.root);
   bool changed = false;
   for (const auto& [name, written] : list) {
     if (shards.contains(name) || ranks_ > 1 || (is_card_name(name) && !files_.contains(name)))

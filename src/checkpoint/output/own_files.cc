@@ -41,6 +41,11 @@ std::optional<WrittenFiles> files_of_journal(const fs::path& folder) {
   return written_files_of(json["files"], path.string());
 }
 
+/// Reports whether a file has the hash of its entry. Without a hash it has not.
+bool is_certain(const WrittenFile& written, const fs::path& path) {
+  return !written.hash.empty() && is_as_written(written, path);
+}
+
 using Planned = std::function<WrittenFile(const std::string&)>;
 
 class Sorter {
@@ -50,10 +55,10 @@ class Sorter {
     const auto listed = read_list();
     const auto in_journal = files_of_journal(folder);
     is_listed_ = listed || in_journal;
-    if (listed) ours_ = *listed;
-    if (in_journal)
-      for (const auto& [path, written] : *in_journal) ours_[path] = {};
-    for (const WrittenFiles* files : std::initializer_list<const WrittenFiles*>{&ours_, &next})
+    if (listed) listed_ = *listed;
+    if (in_journal) in_journal_ = *in_journal;
+    for (const WrittenFiles* files :
+         std::initializer_list<const WrittenFiles*>{&listed_, &in_journal_, &next})
       for (const auto& [path, written] : *files) names_.insert(path);
     names_.insert({kJournalName, kFilesName});
   }
@@ -79,9 +84,10 @@ class Sorter {
       return true;
     const bool top = path.find('/') == std::string::npos;
     if (top && is_ours_by_name(path)) return true;
-    if (const auto found = ours_.find(path);
-        found != ours_.end() && is_as_written(found->second, entry.path()))
-      return true;
+    for (const WrittenFiles* files : {&listed_, &in_journal_})
+      if (const auto found = files->find(path);
+          found != files->end() && is_as_written(found->second, entry.path()))
+        return true;
     const bool has_metadata = path == "config.json" || path.ends_with(".safetensors");
     if (!is_listed_ && top && has_metadata && names_nvfp4(entry.path()))
       return content_.by_metadata = true;
@@ -133,7 +139,7 @@ class Sorter {
   const fs::path& folder_;
   const WrittenFiles& next_;
   const Planned& planned_;
-  WrittenFiles ours_;
+  WrittenFiles listed_, in_journal_;
   bool is_listed_;               ///< true if there is a list or a journal
   std::set<std::string> names_;  ///< files of the earlier run and of the next
   FolderContent content_;
@@ -177,14 +183,16 @@ FolderContent content_to_replace(const fs::path& folder, const WrittenFiles& nex
   return content;
 }
 
-void require_own_cards(const fs::path& folder, const WrittenFiles& list, const WrittenFiles& next,
-                       const fs::path& model) {
+void require_own_cards(const fs::path& folder, std::initializer_list<WrittenFiles> lists,
+                       const WrittenFiles& next, const fs::path& model) {
   for (const char* name : kCardNames) {
     const fs::path path = folder / name;
     if (!next.contains(name) || !fs::exists(fs::symlink_status(path))) continue;
-    const auto listed = list.find(name);
-    require<IoError>((listed != list.end() && is_as_written(listed->second, path)) ||
-                         is_as_written(written_file(model / name), path),
+    const bool is_own = std::ranges::any_of(lists, [&](const WrittenFiles& list) {
+      const auto listed = list.find(name);
+      return listed != list.end() && is_certain(listed->second, path);
+    });
+    require<IoError>(is_own || is_as_written(written_file(model / name), path),
                      ErrorCode::output_no_model,
                      "{}: nvfp4 did not write it as it is, so --resume does not replace it by the "
                      "input's; hint: remove it yourself",
@@ -211,7 +219,7 @@ std::vector<std::string> remove_stale(const fs::path& folder, const WrittenFiles
     if (next.contains(name) || is_card_name(name) || !fs::exists(path)) continue;
     // A link does not lead out of the folder.
     if (fs::is_regular_file(fs::symlink_status(path)) && is_below(fs::canonical(path), whole) &&
-        is_as_written(written, path))
+        is_certain(written, path))
       remove_own_files(folder, {name});
     else
       warnings.push_back(path.string() +

@@ -11,7 +11,8 @@
 /// A file is own if one of these holds:
 ///   - The folder's list has it, and it is as it was written. A shard is compared by its header and
 ///     samples of its tensors, another file by its hash.
-///   - It belongs to an unfinished run: the journal has it, or the list has it without a hash.
+///   - It belongs to an unfinished run: the journal has it, as it is or without a hash, or the list
+///     has it without a hash.
 ///   - There is no list or journal, and its metadata name nvfp4.
 ///   - It has the bytes that the new run writes there.
 namespace nvfp4::checkpoint {
@@ -37,16 +38,17 @@ FolderContent content_to_replace(const std::filesystem::path& folder, const Writ
                                  const std::function<WrittenFile(const std::string&)>& planned);
 
 /// Throws IoError if a card of the input, in `next`, would replace one that was edited, or that
-/// another program wrote. `list`: the folder's list.
-void require_own_cards(const std::filesystem::path& folder, const WrittenFiles& list,
-                       const WrittenFiles& next, const std::filesystem::path& model);
+/// another program wrote. `lists`: the folder's list and journal.
+void require_own_cards(const std::filesystem::path& folder,
+                       std::initializer_list<WrittenFiles> lists, const WrittenFiles& next,
+                       const std::filesystem::path& model);
 
 /// Removes files of a folder, and their folders if these are then empty. Throws filesystem_error.
 void remove_own_files(const std::filesystem::path& folder,
                       const std::vector<std::filesystem::path>& own);
 
 /// Removes the files of an earlier run, `old`, that the new run does not write, for example since
-/// the model has lost them. Returns a warning for each that was changed: it stays.
+/// the model has lost them. Returns a warning for each that was changed or has no hash: it stays.
 std::vector<std::string> remove_stale(const std::filesystem::path& folder, const WrittenFiles& old,
                                       const WrittenFiles& next);
 
