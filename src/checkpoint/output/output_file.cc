@@ -4,6 +4,7 @@
 
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/output/own_files.h"
+#include "checkpoint/safetensors/written_files.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
@@ -70,9 +71,10 @@ void OutputFile::check() {
 void OutputFile::require_own_partial() const {
   const fs::path partial = partial_path(path_);
   if (overwrite_ || !fs::exists(fs::symlink_status(partial))) return;
-  std::error_code ignored;  // a run that was killed at its start leaves an empty file
-  require<IoError>(fs::file_size(partial, ignored) == 0 || names_nvfp4(partial),
-                   ErrorCode::output_not_empty,
+  // A run that was killed before it wrote the header leaves only zeros.
+  const bool is_own = fs::is_regular_file(fs::symlink_status(partial)) &&
+                      (names_nvfp4(partial) || written_file(partial).hash == hash_text(0));
+  require<IoError>(is_own, ErrorCode::output_not_empty,
                    "{}: is there already, and is no unfinished output of nvfp4; hint: rename it; "
                    "--overwrite removes it",
                    partial.string());
@@ -80,8 +82,8 @@ void OutputFile::require_own_partial() const {
 
 void OutputFile::open() {
   check();
-  require<IoError>(lacks_room_.empty(), ErrorCode::disk_full, "{}: {}", path_.string(),
-                   lacks_room_);
+  require<IoError>(lacks_room_.empty(), ErrorCode::disk_full,
+                   "{}: {}; hint: free space, or write elsewhere", path_.string(), lacks_room_);
   folder_.emplace(path_);
 }
 

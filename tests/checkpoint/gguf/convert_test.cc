@@ -383,6 +383,13 @@ TEST_F(GgufRefusal, OutputsThatCannotBeWritten) {
   for (const std::string other : {"text.gguf", "other.gguf"})
     expect_error<IoError>([&] { to(other, [](auto& o) { o.overwrite = true; }); },
                           {other + ": its metadata do not name nvfp4, so --overwrite does not"});
+  for (const std::size_t bytes : {0, 1 << 20}) {  // of runs that were killed before the header
+    write_text(dir / "n.gguf.partial", std::string(bytes, '\0'));
+    to("n.gguf");
+    fs::remove(dir / "n.gguf");
+  }
+  write_text(dir / "n.gguf.partial", std::string(1 << 20, '\0') + "mine");
+  expect_error<IoError>([&] { to("n.gguf"); }, {"n.gguf.partial: is there already"});
   fs::create_directory(dir / "folder.gguf");
   expect_error<IoError>([&] { to("folder.gguf"); }, {"must be a regular file"});
   expect_error<ValueError>(
