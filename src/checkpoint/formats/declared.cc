@@ -48,14 +48,16 @@ DeclaredGroup group_of(const Json& json) {
 /// Returns the first text of a member that contains "e5m3", as "key = 'text'". Empty if none does.
 /// `list` is the key of `json` if that is a list.
 std::string e5m3_member(const Json& json, const std::string& list = {}) {
-  for (const auto& [member, value] : json.items()) {
-    const std::string& key = json.is_object() ? member : list;
+  for (auto it = json.begin(); it != json.end(); ++it) {  // items() would copy each key
+    const Json& value = *it;
+    const std::string& key = json.is_object() ? it.key() : list;
     if (value.is_structured()) {
       if (std::string inner = e5m3_member(value, key); !inner.empty()) return inner;
     } else if (value.is_string()) {
       const auto& text = value.get_ref<const std::string&>();
       const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == b; };
-      if (!std::ranges::search(text, std::string_view("e5m3"), same).empty())
+      if (text.find('5') != text.npos &&
+          !std::ranges::search(text, std::string_view("e5m3"), same).empty())
         return fmt::format("{} = '{}'", printable(key), printable(text));
     }
   }

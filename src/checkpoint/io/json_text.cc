@@ -7,27 +7,22 @@ namespace {
 /// numbers.
 std::string without_python_numbers(const std::string& text) {
   std::string out;
-  out.reserve(text.size());
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::string_view rest = std::string_view(text).substr(i);
-    if (!in_string) {
-      std::size_t skip = 0;
-      for (const std::string_view word : {"-Infinity", "Infinity", "NaN"})
-        if (skip == 0 && rest.starts_with(word)) skip = word.size();
-      if (skip > 0) {
-        out += "null";
-        i += skip;
-        continue;
+  std::size_t copied = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      for (++i; i < text.size() && text[i] != '"'; ++i) i += text[i] == '\\' ? 1 : 0;
+    } else if (c == '-' || c == 'I' || c == 'N') {
+      for (const std::string_view word : {"-Infinity", "Infinity", "NaN"}) {
+        if (!std::string_view(text).substr(i).starts_with(word)) continue;
+        out.append(text, copied, i - copied).append("null");
+        copied = i + word.size();
+        i = copied - 1;
+        break;
       }
     }
-    if (in_string && text[i] == '\\' && i + 1 < text.size())
-      out += text[i++];
-    else if (text[i] == '"')
-      in_string = !in_string;
-    out += text[i++];
   }
-  return out;
+  return out.append(text, copied);
 }
 
 }  // namespace
