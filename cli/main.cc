@@ -183,6 +183,12 @@ std::string with_help(const std::string& text, const Command& command) {
                      help, help == "nvfp4 --help" ? "commands" : "options");
 }
 
+/// Returns an error with the command in the hint about a value that is no choice.
+std::string with_choices(std::string text, ErrorCode code, const Command& command) {
+  if (code != ErrorCode::not_a_choice || text.find("; hint: ") != text.npos) return text;
+  return text + fmt::format("; hint: 'nvfp4 {} --help' explains the choices", command.name);
+}
+
 /// Returns the words behind "--", which are no options.
 std::vector<std::string> behind_dashes(const std::vector<std::string>& words) {
   const auto dashes = std::ranges::find(words, "--");
@@ -221,7 +227,9 @@ int run(std::vector<std::string> words) {
   add_elsewhere(app);
   add_texts(app);
   const auto fail_as = [&](const Error& e, int status) {
-    return fail(in_words_of(command_of(app), e), status, error_code(e));
+    const Command& command = command_of(app);
+    return fail(with_choices(in_words_of(command, e), error_code(e), command), status,
+                error_code(e));
   };
   const std::vector<std::string> behind = behind_dashes(words);
   try {
@@ -256,7 +264,7 @@ int run(std::vector<std::string> words) {
     std::string text = unknown_word(command, remaining_of(app), behind);
     const auto* of_value = text.empty() ? dynamic_cast<const UsageError*>(&e) : nullptr;
     if (of_value != nullptr && of_value->code != ErrorCode::usage)
-      return fail(e.what(), kUsage, of_value->code);
+      return fail(with_choices(e.what(), of_value->code, command), kUsage, of_value->code);
     return fail(with_help(text.empty() ? e.what() : text, command), kUsage, ErrorCode::usage);
   }
 }

@@ -70,7 +70,8 @@ ReportFile::ReportFile(std::string option, const fs::path& path)
     path_ = path_.parent_path() / fs::read_symlink(path_);
   }
   if (fs::is_directory(path_, error) || !path_.has_filename())
-    throw CLI::ValidationError(option_, fmt::format("'{}' is a folder", path.string()));
+    throw CLI::ValidationError(option_,
+                               fmt::format("'{}', must be a file, not a folder", path.string()));
   const fs::path folder = path_.parent_path();
   if (!folder.empty() && !fs::is_directory(folder, error))
     throw IoError(fmt::format("{}: there is no folder '{}'", option_, folder.string()),

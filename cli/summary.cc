@@ -162,6 +162,7 @@ std::string rule_table(const QuantizeReport& report, const Style& style) {
 struct WarningKind {
   std::vector<std::string_view> names;
   std::string_view rest;  ///< of the first one, with the colon behind the name
+  bool differs = false;   ///< true if the others have other numbers
 
   /// Returns one line with at most three names and a count.
   std::string text() const {
@@ -169,7 +170,9 @@ struct WarningKind {
     const std::span shown(names.data(), std::min(names.size(), kNamed));
     std::string more;
     if (names.size() > kNamed) more = fmt::format(" and {} more", names.size() - kNamed);
-    return fmt::format("{}{}{}", fmt::join(shown, ", "), more, rest);
+    return fmt::format(
+        "{}{}{}{}", fmt::join(shown, ", "), more, rest,
+        differs ? fmt::format(" (numbers of {}; others have their own)", names[0]) : "");
   }
 };
 
@@ -184,6 +187,7 @@ std::vector<WarningKind> kinds_of(const std::vector<std::string>& warnings) {
     const auto [it, fresh] = index.try_emplace(std::move(key), kinds.size());
     if (fresh) kinds.push_back({{}, rest});
     kinds[it->second].names.push_back(warning.substr(0, colon));
+    kinds[it->second].differs |= kinds[it->second].rest != rest;
   }
   return kinds;
 }

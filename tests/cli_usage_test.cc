@@ -46,6 +46,44 @@ TEST_F(Cli, WarningsOfOneKindAreOneLine) {
             "nvfp4: warning: --fuse x1,x2: matches no quantized module\n");
 }
 
+TEST_F(Cli, ValueErrorsSayRuleAndHint) {
+  make_sample();
+  for (const auto& [words, text] :
+       {std::pair{Words{"quantize", "m", "o", "--format", "x"},
+                  "comfyui, gguf [NV0303]\nhint: 'nvfp4 quantize --help' explains the choices"},
+        {Words{"sample", "s", "--seed", "-1"},
+         "'-1', must be an integer from 0 to 184467440737095"},
+        {Words{"quantize", "m", "o", "--report", "m"}, "'m', must be a file, not a folder"}}) {
+    const Result r = run(words);
+    EXPECT_EQ(r.status, 2);
+    EXPECT_TRUE(has(r.err, text)) << r.err;
+  }
+}
+
+TEST_F(Cli, HintsOfSampleNameItsOptions) {
+  make_sample();
+  for (const Words& words :
+       {Words{"sample", "m"}, Words{"sample", "n", "--scale", "4", "--layers", "1000"}}) {
+    const Result r = run(words);
+    EXPECT_EQ(r.status, 1);
+    EXPECT_TRUE(has(r.err, "hint: ")) << r.err;
+    EXPECT_FALSE(has(r.err, "--resume")) << r.err;
+  }
+}
+
+TEST_F(Cli, WarningsWithOtherNumbersSaySo) {
+  make_sample();
+  for (const char* name : {"a.txt", "b.txt"}) write_text(dir_ / "m" / name, name);
+  ASSERT_EQ(run({"quantize", "m", "out"}).status, 0);
+  for (const char* text : {"same", "other size"}) {
+    write_text(dir_ / "out" / "a.txt", "same");
+    write_text(dir_ / "out" / "b.txt", text);
+    const Result r = run({"quantize", "m", "out", "--resume"});
+    EXPECT_TRUE(has(r.err, "a.txt, out/b.txt: has 4 bytes, 5 were written")) << r.err;
+    EXPECT_EQ(has(r.err, "(numbers of out/a.txt; others have their own)"), text[0] == 'o');
+  }
+}
+
 /// Whatever the number is of: not a number, out of range, empty, followed by something.
 TEST_F(Cli, NumbersThatAreNoneAreWrongUsage) {
   make_sample();

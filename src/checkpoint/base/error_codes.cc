@@ -15,13 +15,13 @@ namespace {
 // nvfp4 help errors > docs/errors.md
 constexpr ErrorInfo kCodes[] = {
     {ErrorCode::disk_full, "IoError", "the disk is full",
-     "free space, then continue with --resume; or write elsewhere"},
+     "free space, then run again, with --resume if the command has it; or write elsewhere"},
     {ErrorCode::not_found, "IoError", "an input does not exist",
      "check the path; a relative path starts at the current folder"},
     {ErrorCode::not_in_hub_cache, "IoError", "a model of the hub is not on this machine",
      "hf download ORG/MODEL, or give the path of a folder"},
     {ErrorCode::output_not_empty, "IoError", "the output folder is not empty",
-     "name a new folder; --overwrite replaces a model, --resume continues an interrupted run"},
+     "name a new folder; --overwrite replaces what nvfp4 wrote"},
     {ErrorCode::output_no_model, "IoError",
      "--overwrite or --resume meets a file that nvfp4 did not write, or that was changed since",
      "remove it yourself, or name another output"},

@@ -44,7 +44,8 @@ void read_number(const std::string& word, const Rule& rule, N& to) {
     to = number;
     return;
   }
-  const double most = std::min(rule.most, static_cast<double>(std::numeric_limits<N>::max()));
+  constexpr N kMost = std::numeric_limits<N>::max();
+  const N most = rule.most < static_cast<double>(kMost) ? static_cast<N>(rule.most) : kMost;
   throw ValueError(fmt::format("'{}', must be {} from {} to {}", printable(word),
                                std::is_integral_v<N> ? "an integer" : "a number", rule.least,
                                most));

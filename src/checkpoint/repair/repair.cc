@@ -43,8 +43,8 @@ class Repairer {
   RepairReport run() {
     const CheckpointFormat& of_name = default_checkpoint_format(options_.input);
     require<UnsupportedError>(of_name.is_repaired,
-                              "{}: {} files are not repaired; repair the checkpoint that it was "
-                              "made of, and convert that",
+                              "{}: {} files are not repaired; hint: repair the checkpoint that it "
+                              "was made of, and convert that",
                               options_.input.string(), of_name.extension);
     report_.before = verify(options_.input);
     model_ = open_model_folder(options_.input, /*to_repair=*/true);

@@ -99,14 +99,16 @@ void make_folder(const fs::path& folder, bool overwrite, const WrittenFiles& fil
                    "{}: cannot create the folder: {}", folder.string(),
                    error ? error.message() : "it is a file");
   require<IoError>(overwrite || fs::is_empty(folder), ErrorCode::output_not_empty,
-                   "{}: not empty; choose another output or overwrite it", folder.string());
+                   "{}: is not empty; hint: name a new folder; --overwrite replaces a sample",
+                   folder.string());
   const std::vector<fs::path> own =
       content_to_replace(folder, files, [](const auto&) { return WrittenFile(); }).own;
   std::uint64_t freed = 0;
   for (const fs::path& path : own) freed += fs::file_size(folder / path);
   const std::string lack = lack_of_room(folder, bytes, freed);
   if (!lack.empty() && created) fs::remove(folder);
-  require<IoError>(lack.empty(), ErrorCode::disk_full, "{}: {}", folder.string(), lack);
+  require<IoError>(lack.empty(), ErrorCode::disk_full,
+                   "{}: {}; hint: free space, or write elsewhere", folder.string(), lack);
   remove_own_files(folder, own);
   save_written_files(folder, files);
 } catch (const fs::filesystem_error& e) {
