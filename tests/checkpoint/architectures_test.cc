@@ -116,6 +116,8 @@ const std::map<std::string, std::string> kKeptOnPurpose = {
     {"d_fine", "router"},
     {"deimv2", "router"},
     {"falcon_mamba", "mamba"},
+    {"glm5_next", "latent attention"},
+    {"glm5_next_text", "latent attention"},
     {"gradium_phonon_tts", "modulation"},
     {"granitemoe", "experts"},
     {"ibert", "linear"},

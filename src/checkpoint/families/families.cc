@@ -16,6 +16,14 @@ constexpr NameRule kIBert[] = {
     {"linear", "loaders do not replace the classes of this model", Where::any, "*"}};
 constexpr NameRule kDbrx[] = {{"experts", "experts in one matrix, which no loader reads in 4 bits",
                                Where::last, "experts.mlp.v1 experts.mlp.w1 experts.mlp.w2"}};
+// vLLM 0.32 builds these layers without a quantization.
+constexpr NameRule kCompressor[] = {{"indexer", kPlainReason, Where::any, "compressor"}};
+constexpr NameRule kPlainAttention[] = {
+    {"indexer", kPlainReason, Where::any, "indexer"},
+    {"latent attention", kPlainReason, Where::any, "self_attn"}};
+// The vision tower has no name of its own in checkpoints.
+constexpr NameRule kCosmos[] = {
+    {"vision", kVisionReason, Where::first, "blocks merger deepstack_merger_list"}};
 constexpr NameRule kMamba[] = {{"mamba", kPlainReason, Where::last,
                                 "mixer.in_proj mixer.out_proj mamba.in_proj mamba.out_proj"}};
 
@@ -60,11 +68,14 @@ constexpr Family kFamilies[] = {
     {.model_types = "speecht5", .towers = kNoSpeechT5},
     {.model_types = "audio-spectrogram-transformer", .towers = kNoSpectrogram},
     {.model_types = "granite_speech*", .towers = kGraniteSpeech},
+    {.model_types = "cosmos3_omni", .towers = kCosmos},
 
     // Models with special kinds of layers.
     {.model_types = "ibert", .modules = kIBert, .second_names = "lm_head.decoder"},
     {.model_types = "mamba falcon_mamba jamba", .modules = kMamba},
     {.model_types = "dbrx", .modules = kDbrx},
+    {.model_types = "deepseek_v4", .modules = kCompressor},
+    {.model_types = "glm5_next glm5_next_text", .modules = kPlainAttention},
     {.model_types = "gpt2 gpt-sw3 openai-gpt imagegpt decision_transformer clvp* *encoder-decoder",
      .conv1d = true},
 
