@@ -203,8 +203,68 @@ TEST_F(Recipes, ErrorsNameTheLine) {
       expect_error<FormatError>([&] { parse_recipe(text, "f.yaml"); }, {part});
   }
   expect_error<ValueError>([] { checkpoint::read_recipe("mpl"); },
-                           {"recipe = mpl, must be one of all, mlp, experts", "or a file"});
+                           {"recipe = mpl, must be one of all, deepseek-r1", "mlp", "or a file"});
   expect_error<ValueError>([&] { checkpoint::read_recipe(dir_.path().string()); }, {"or a file"});
+}
+
+TEST_F(Recipes, ImportedRulesPrecedeTheOwnRules) {
+  write_tiny_llama(in_);
+  fs::create_directory(dir_ / "parts");
+  const std::string part = "scheme: w4a16\nkv_cache: fp8\nrules:\n- {match: '*', action: keep}\n";
+  const std::string text =
+      "import: [parts/part.yaml, mlp]\nscheme: w4a4\nrules:\n"
+      "- {match: '*down_proj', action: keep}\n";
+  write_text(dir_ / "parts" / "part.yaml", part);
+  write_text(dir_ / "r.yaml", text);
+  const QuantizeReport report = run((dir_ / "r.yaml").string());
+  EXPECT_EQ(quantized(report).size(), 4u);
+  EXPECT_FALSE(is_quantized(report, "down_proj"));
+  EXPECT_EQ(report.scheme, Scheme::w4a4);
+  std::vector<std::pair<std::string, int>> rules;
+  for (const RecipeRuleReport& rule : report.rules) rules.emplace_back(rule.text, rule.line);
+  EXPECT_EQ(rules, (std::vector<std::pair<std::string, int>>{
+                       {"part.yaml: match *", 4},
+                       {"recipe mlp: match *", 3},
+                       {"recipe mlp: kind mlp experts shared_experts", 5},
+                       {"match *down_proj", 4}}));
+  const auto config = nlohmann::json::parse(read_text(dir_ / "out" / "config.json"));
+  EXPECT_TRUE(config.at("nvfp4_cpp")
+                  .at("recipe")
+                  .get<std::string>()
+                  .starts_with(text + "---\n# parts/part.yaml\n" + part + "---\n# mlp\nabout: "));
+  EXPECT_EQ(checkpoint::read_recipe((dir_ / "r.yaml").string()).kv_cache, "FP8");
+}
+
+TEST_F(Recipes, ImportsStayInTheFolderAndEnd) {
+  const fs::path folder = dir_ / "recipes", outside = dir_ / "outside.yaml";
+  fs::create_directory(folder);
+  write_text(outside, "rules: []\n");
+  fs::create_symlink(outside, folder / "link.yaml");
+  write_text(folder / "same.yaml", "rules: []\n");
+  fs::create_symlink("same.yaml", folder / "near.yaml");
+  write_text(folder / "b.yaml", "import: a.yaml\n");
+  std::string many = "import: [mlp";
+  for (int i = 0; i < 100; ++i) many += ", mlp";
+  const auto read = [&](const std::string& text) {
+    write_text(folder / "a.yaml", text);
+    return checkpoint::read_recipe((folder / "a.yaml").string());
+  };
+  EXPECT_TRUE(read("import: near.yaml\n").rules.empty());
+  for (const auto& [text, said] : std::vector<std::pair<std::string, std::string>>{
+           {"import: link.yaml\n", "a.yaml:1: import link.yaml: a link that leads out"},
+           {"import: a.yaml\n", "a.yaml:1: import a.yaml: imports itself"},
+           {"import: b.yaml\n", "b.yaml:1: import a.yaml: imports itself"},
+           {"import: outside.yaml\n", "no such file"},
+           {many + "]\n", "more than 100 imports"}})
+    expect_error<FormatError>([&] { read(text); }, {said});
+}
+
+TEST(NamedRecipes, EachCanBeRead) {
+  for (const std::string& name : recipe_names()) {
+    const checkpoint::Recipe recipe = checkpoint::read_recipe(name);
+    EXPECT_FALSE(recipe.about.empty()) << name;
+    EXPECT_EQ(recipe.title(), "recipe " + name);
+  }
 }
 
 TEST_F(Recipes, HostilePatternStopsAtItsBudget) {

@@ -27,15 +27,16 @@ RecipeChoice::RecipeChoice(const Recipe* recipe, const std::vector<std::string>&
     if (rule.fits_family(model_types)) of_family_.push_back(reports_.size());
     RecipeRuleReport& report = reports_.emplace_back();
     report.line = rule.line;
-    report.text = rule.text;
+    const bool imported = rule.title != recipe_->title();
+    report.text = imported ? fmt::format("{}: {}", rule.title, rule.text) : rule.text;
     report.action = action_name(rule.action);
   }
   forced_.resize(reports_.size());
 }
 
 std::string RecipeChoice::at(int rule) const {
-  const RecipeRuleReport& r = reports_[static_cast<std::size_t>(rule)];
-  return fmt::format("{}, line {}", recipe_->title(), r.line);
+  const RecipeRule& r = recipe_->rules[static_cast<std::size_t>(rule)];
+  return fmt::format("{}, line {}", r.title, r.line);
 }
 
 Action RecipeChoice::action(const Selection& s) const {
@@ -106,7 +107,7 @@ std::vector<std::string> RecipeChoice::warnings() const {
     const bool keep = recipe_->rules[r].action == Action::keep;
     if (report.caught == 0 && (report.usual == 0 || !keep))
       lines.push_back(fmt::format(
-          "{}: {}: matches no weight that {}", at(static_cast<int>(r)), report.text,
+          "{}: {}: matches no weight that {}", at(static_cast<int>(r)), recipe_->rules[r].text,
           report.usual == 0
               ? "can be quantized"
               : "is quantized by default; a rule that names a kind or a tensor does more"));

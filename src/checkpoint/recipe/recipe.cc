@@ -9,6 +9,7 @@
 #include "checkpoint/io/yaml.h"
 #include "checkpoint/match/glob.h"
 #include "checkpoint/recipe/layer_kind.h"
+#include "checkpoint/safetensors/model_links.h"
 #include "core/printable.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint/checkpoint.h"
@@ -18,7 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMaxBytes = 1 << 20, kMaxRules = 10'000, kMaxPatterns = 2'000;
+constexpr std::size_t kMaxBytes = 1 << 20, kMaxRules = 10'000, kMaxPatterns = 2'000,
+                      kMaxImports = 100;
 
 constexpr std::pair<std::string_view, Action> kActions[] = {{"nvfp4", Action::nvfp4},
                                                             {"w4a16", Action::w4a16},
@@ -28,14 +30,46 @@ constexpr std::pair<std::string_view, Action> kActions[] = {{"nvfp4", Action::nv
                                                             {"mxfp8", Action::mxfp8},
                                                             {"keep", Action::keep}};
 
+/// Returns the recipe of this name, or null.
+const NamedRecipe* find_named(std::string_view name) {
+  const auto found = std::ranges::find(named_recipes(), name, &NamedRecipe::name);
+  return found == named_recipes().end() ? nullptr : &*found;
+}
+
+std::string file_of(const NamedRecipe& named) { return fmt::format("recipe {}", named.name); }
+
+/// State that a recipe shares with those that it imports.
+struct Session {
+  fs::path folder;                ///< the files of all imports are in this folder
+  std::vector<std::string> open;  ///< files of the recipes that are being read
+  SharedBudget budget = std::make_shared<MatchBudget>();
+  std::size_t imports = 0, rules = 0, patterns = 0;
+};
+
+void read_text(Recipe& recipe, Session& session);
+
 class Reader {
  public:
-  explicit Reader(const std::string& file) : file_(file) {}
+  Reader(const std::string& file, Session& session) : file_(file), session_(session) {}
 
   void read(const YamlNode& top, Recipe& recipe) {
+    std::vector<RecipeRule> imported;
+    std::optional<Scheme> scheme;
+    std::string kv_cache;
     take(top, "a recipe",
          {{"about", [&](const YamlNode& node) { recipe.about = word(node); }},
-          {"scheme", [&](const YamlNode& node) { recipe.scheme = scheme(node); }},
+          {"import",
+           [&](const YamlNode& node) {
+             for (const std::string& name : words(node)) {
+               Recipe part = read_import(node.line, name);
+               std::ranges::move(part.rules, std::back_inserter(imported));
+               if (part.scheme) scheme = part.scheme;
+               if (!part.kv_cache.empty()) kv_cache = part.kv_cache;
+               if (!recipe.text.ends_with('\n')) recipe.text += '\n';
+               recipe.text += fmt::format("---\n# {}\n{}", name, part.text);
+             }
+           }},
+          {"scheme", [&](const YamlNode& node) { recipe.scheme = scheme_of(node); }},
           {"kv_cache",
            [&](const YamlNode& node) {
              const std::string type = word(node);
@@ -44,11 +78,20 @@ class Reader {
            }},
           {"rules", [&](const YamlNode& node) {
              check(node.kind == YamlNode::Kind::sequence, node.line, "rules: must be a list");
-             check(node.items.size() <= kMaxRules, node.line,
-                   fmt::format("{} rules, at most {}", node.items.size(), kMaxRules));
-             for (const YamlNode& item : node.items) recipe.rules.push_back(rule(item));
+             session_.rules += node.items.size();
+             check(session_.rules <= kMaxRules, node.line,
+                   fmt::format("{} rules, at most {}", session_.rules, kMaxRules));
+             for (const YamlNode& item : node.items) {
+               recipe.rules.push_back(rule(item));
+               recipe.rules.back().title = recipe.title();
+             }
            }}});
-    check(has(top, "rules"), 1, "has no rules; \"rules: []\" changes nothing");
+    check(has(top, "rules") || has(top, "import"), 1,
+          "has no rules; \"rules: []\" changes nothing");
+    recipe.rules.insert(recipe.rules.begin(), std::make_move_iterator(imported.begin()),
+                        std::make_move_iterator(imported.end()));
+    if (!recipe.scheme) recipe.scheme = scheme;
+    if (recipe.kv_cache.empty()) recipe.kv_cache = kv_cache;
   }
 
  private:
@@ -107,7 +150,7 @@ class Reader {
           fmt::format("{}: must be one of {}", name, fmt::join(names, ", ")));
   }
 
-  Scheme scheme(const YamlNode& node) const {
+  Scheme scheme_of(const YamlNode& node) const {
     const std::string name = word(node);
     check_name(node, name, scheme_names());
     return scheme_from_name(name);
@@ -123,11 +166,50 @@ class Reader {
         ->second;
   }
 
+  /// Reads a named recipe, or a file in the folder of the recipe that imports the others.
+  Recipe read_import(int line, const std::string& name) {
+    check(++session_.imports <= kMaxImports, line,
+          fmt::format("more than {} imports", kMaxImports));
+    const NamedRecipe* named = find_named(name);
+    Recipe recipe;
+    if (named != nullptr) {
+      recipe.name = name;
+      recipe.file = file_of(*named);
+      recipe.text = named->text;
+    } else {
+      const fs::path path = import_path(line, name);
+      recipe.file = path.string();
+      recipe.text = read_model_text(path);
+    }
+    check(std::ranges::find(session_.open, recipe.file) == session_.open.end(), line,
+          fmt::format("import {}: imports itself, directly or through others", name));
+    read_text(recipe, session_);
+    return recipe;
+  }
+
+  fs::path import_path(int line, const std::string& name) const {
+    const fs::path relative(name);
+    check(
+        !relative.has_root_path() && std::ranges::find(relative, "..") == relative.end(), line,
+        fmt::format("import {}: must be the name of a recipe, or a path in the folder of this one "
+                    "without \"..\"",
+                    name));
+    std::error_code error;
+    const fs::path folder = fs::canonical(session_.folder, error);
+    const fs::path path = fs::canonical(session_.folder / relative, error);
+    check(!error && fs::is_regular_file(path, error), line,
+          fmt::format("import {}: no such file in {}, nor one of the recipes {}", name,
+                      printable(session_.folder.string()), fmt::join(recipe_names(), ", ")));
+    check(is_below(path, folder), line,
+          fmt::format("import {}: a link that leads out of the folder of the recipe", name));
+    return path;
+  }
+
   void add_names(const YamlNode& node, RecipeRule& rule) {
     for (std::string& text : words(node)) {
       Pattern pattern = [&] {
         try {
-          return Pattern(text, budget_);
+          return Pattern(text, session_.budget);
         } catch (const ValueError& e) {
           throw FormatError(fmt::format("{}:{}: {}", file_, node.line, e.what()));
         }
@@ -137,7 +219,7 @@ class Reader {
         continue;
       }
       rule.patterns.push_back(std::move(pattern));
-      check(++patterns_ <= kMaxPatterns, node.line,
+      check(++session_.patterns <= kMaxPatterns, node.line,
             fmt::format("more than {} globs and expressions", kMaxPatterns));
     }
   }
@@ -165,10 +247,17 @@ class Reader {
   }
 
   const std::string& file_;
+  Session& session_;
   const std::vector<std::string> kinds_ = layer_kinds();
-  SharedBudget budget_ = std::make_shared<MatchBudget>();
-  std::size_t patterns_ = 0;
 };
+
+/// Reads the text of a recipe and of its imports.
+void read_text(Recipe& recipe, Session& session) {
+  session.open.push_back(recipe.file);
+  const YamlNode top = parse_yaml(recipe.text, recipe.file, kMaxBytes);
+  Reader(recipe.file, session).read(top, recipe);
+  session.open.pop_back();
+}
 
 }  // namespace
 
@@ -204,23 +293,21 @@ Recipe parse_recipe(const std::string& text, const std::string& file) {
   Recipe recipe;
   recipe.file = file;
   recipe.text = text;
-  Reader(file).read(parse_yaml(text, file, kMaxBytes), recipe);
+  Session session{.folder = fs::absolute(file).parent_path(), .open = {}};
+  read_text(recipe, session);
   return recipe;
 }
 
 Recipe read_recipe(const std::string& name_or_file) {
-  std::vector<std::string_view> names;
-  for (const NamedRecipe& named : named_recipes()) {
-    names.push_back(named.name);
-    if (named.name != name_or_file) continue;
-    Recipe recipe = parse_recipe(std::string(named.text), fmt::format("recipe {}", named.name));
-    recipe.name = named.name;
+  if (const NamedRecipe* named = find_named(name_or_file)) {
+    Recipe recipe = parse_recipe(std::string(named->text), file_of(*named));
+    recipe.name = named->name;
     return recipe;
   }
   std::error_code error;
   require<ValueError>(fs::is_regular_file(name_or_file, error), ErrorCode::not_a_choice,
                       "recipe = {}, must be one of {}, or a file", printable(name_or_file),
-                      fmt::join(names, ", "));
+                      fmt::join(recipe_names(), ", "));
   return parse_recipe(read_model_text(name_or_file), name_or_file);
 }
 

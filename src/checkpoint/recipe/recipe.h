@@ -27,8 +27,9 @@ enum class Action : std::uint8_t {
 std::string_view action_name(Action action);
 
 struct RecipeRule {
-  int line = 0;      ///< line number in the file, from 1
-  std::string text;  ///< conditions for messages: "kind attention, family llama"
+  std::string title;  ///< title of the recipe that has the rule: an imported one, or the recipe
+  int line = 0;       ///< line number in its file, from 1
+  std::string text;   ///< conditions for messages: "kind attention, family llama"
   Action action = Action::nvfp4;
   /// The conditions. Each one that is not empty must fit with one of its entries.
   std::set<std::string, std::less<>> names;  ///< exact names of tensors or modules
@@ -46,24 +47,25 @@ struct RecipeRule {
 struct Recipe {
   std::string name;  ///< name of a named recipe; empty for a file
   std::string file;  ///< file name for errors
-  std::string text;  ///< YAML text
+  std::string text;  ///< YAML text, and behind it that of each imported recipe
   std::string about;
   std::optional<Scheme> scheme;
   /// The type of the KV cache: "FP8" or "NVFP4". Empty: that of the input.
   std::string kv_cache;
-  std::vector<RecipeRule> rules;
+  std::vector<RecipeRule> rules;  ///< those of the imported recipes first
 
   /// Returns a title: "recipe mlp", or the name of the file.
   std::string title() const;
 };
 
+/// A file of recipes/, by its name without ".yaml".
 struct NamedRecipe {
   std::string_view name, text;
 };
 const std::vector<NamedRecipe>& named_recipes();
 
-/// Parses a recipe. Throws FormatError "file:line: reason". Throws ValueError for an invalid
-/// pattern.
+/// Parses a recipe. Files that it imports are relative to the folder of `file`. Throws FormatError
+/// "file:line: reason". Throws ValueError for an invalid pattern.
 Recipe parse_recipe(const std::string& text, const std::string& file);
 
 /// Reads a named recipe or a file. Throws ValueError if it is neither, IoError, and as
