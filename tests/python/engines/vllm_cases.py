@@ -234,6 +234,62 @@ def test_exclusions_of_compressed_tensors_in_vllm(tmp_path):
     check_exclusions(lambda name: should_ignore_layer(name, ignored, FUSED))
 
 
+#: recipe -> model_type, a layer of the model, one of the draft, their modules, the names that vLLM asks for, and what it
+#: fuses. Sources: vLLM's deepseek_mtp.py, qwen3_5_mtp.py and nemotron_h_mtp.py.
+QKV = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"]
+MLA = ["self_attn.q_a_proj", "self_attn.q_b_proj", "self_attn.kv_a_proj_with_mqa", "self_attn.kv_b_proj",
+       "self_attn.o_proj"]
+MLP = [f"{part}.{n}_proj" for part in ("mlp.experts.0", "mlp.experts.1", "mlp.shared_experts")
+       for n in ("gate", "up", "down")]
+ASKED = ["mlp.experts", "mlp.shared_experts.gate_up_proj", "mlp.shared_experts.down_proj", "self_attn.o_proj"]
+FUSED_MLA = FUSED | {"fused_qkv_a_proj": ["q_a_proj", "kv_a_proj_with_mqa"]}
+MIXER = [f"mixer.{n}" for n in ("q_proj", "k_proj", "v_proj", "o_proj", "experts.0.up_proj", "experts.0.down_proj",
+                                "shared_experts.up_proj", "shared_experts.down_proj", "in_proj", "out_proj")]
+ASKED_MIXER = ["mixer.qkv_proj", "mixer.o_proj", "mixer.experts", "mixer.shared_experts.up_proj", "eh_proj"]
+DEEPSEEK = ("model.layers.0", "model.layers.1", [*MLA, *MLP], ["self_attn.fused_qkv_a_proj", "self_attn.q_b_proj",
+            "self_attn.kv_b_proj", *ASKED, "eh_proj"], FUSED_MLA)
+DRAFTS = {
+    "deepseek-r1": ("deepseek_v3", *DEEPSEEK), "deepseek-v3.2": ("deepseek_v32", *DEEPSEEK),
+    "glm-5": ("glm_moe_dsa", *DEEPSEEK), "glm-5.1": ("glm_moe_dsa", *DEEPSEEK),
+    "qwen3.5": ("qwen3_5_moe", "model.language_model.layers.0", "mtp.layers.0", [*QKV, *MLP],
+                ["self_attn.qkv_proj", *ASKED], FUSED),
+    "qwen3.6": ("qwen3_5_moe", "model.language_model.layers.0", "mtp.layers.0", [*QKV, *MLP],
+                ["self_attn.qkv_proj", *ASKED], FUSED),
+    "nemotron-3-super": ("nemotron_h", "backbone.layers.0", "mtp.layers.0", MIXER, ASKED_MIXER, FUSED),
+    "nemotron-3.5": ("nemotron_h", "backbone.layers.0", "mtp.layers.0", MIXER, ASKED_MIXER, FUSED),
+}
+
+
+@pytest.mark.parametrize("recipe", DRAFTS)
+@pytest.mark.parametrize("format", ["modelopt", "compressed-tensors"])
+def test_exclusions_of_drafts_in_vllm(tmp_path, recipe, format):
+    from safetensors.torch import save_file
+    from vllm.model_executor.layers.quantization import get_quantization_config
+    from vllm.model_executor.layers.quantization.compressed_tensors.utils import should_ignore_layer
+
+    model_type, layer, draft, modules, asked, fused = DRAFTS[recipe]
+    joint = "mtp.fc" if model_type == "qwen3_5_moe" else f"{draft}.eh_proj"
+    names = [f"{at}.{module}" for at in (layer, draft) for module in modules] + [joint, "lm_head"]
+    (tmp_path / "source").mkdir()
+    save_file({f"{name}.weight": torch.randn(64, 64).bfloat16() for name in names},
+              tmp_path / "source/model.safetensors")
+    (tmp_path / "source/config.json").write_text(json.dumps({
+        "model_type": model_type, "hidden_size": 64, "num_hidden_layers": 1, "num_nextn_predict_layers": 1}))
+    nvfp4.quantize_checkpoint(tmp_path / "source", tmp_path / "out", recipe=recipe, format=format)
+    quantization = json.loads((tmp_path / "out/config.json").read_text())["quantization_config"]
+    if format == "compressed-tensors":
+        is_excluded = lambda name: should_ignore_layer(name, quantization["ignore"], fused)
+    else:
+        mixed = quantization["quant_algo"] == "MIXED_PRECISION"
+        own = get_quantization_config("modelopt_mixed" if mixed else "modelopt_fp4").from_config(quantization)
+        own.packed_modules_mapping = fused
+        is_excluded = lambda name: own.is_layer_excluded(name) or mixed and own._resolve_quant_algo(name) is None
+    for name in [*(f"{draft}.{module}" for module in asked), joint]:
+        assert is_excluded(name), name
+    experts = "mixer.experts" if model_type == "nemotron_h" else "mlp.experts"
+    assert not is_excluded(f"{layer}.{experts}" if format == "modelopt" else f"{layer}.{experts}.0.down_proj")
+
+
 @pytest.mark.parametrize("scheme, format", FORMS)
 @pytest.mark.parametrize("rank", range(4))
 def test_linear_layers_of_vllm_on_four_ranks(folder, ranks, scheme, format, rank):
