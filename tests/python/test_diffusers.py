@@ -251,3 +251,44 @@ def test_statistics_of_a_denoiser(tmp_path, folders, name):
         assert stored[f"{layer}.input_scale"] >= x.abs().max().float() / 2688 * (1 - 1e-6)
     with pytest.raises(nvfp4.InvalidValueError, match="run: no layer of the"):
         calibrate_module(model, lambda: None)
+
+
+class AnyKeys(dict):
+    """A checkpoint for diffusers' converters, which take tensors outside the blocks, too."""
+
+    def pop(self, key, *default):
+        return super().pop(key) if key in self else torch.zeros(6, 2)
+
+
+@pytest.mark.parametrize("name, converter", [
+    ("FluxTransformer2DModel", "convert_flux_transformer_checkpoint_to_diffusers"),
+    ("Flux2Transformer2DModel", "convert_flux2_transformer_checkpoint_to_diffusers"),
+    ("WanTransformer3DModel", "convert_wan_transformer_to_diffusers")])
+def test_comfyui_names_are_those_of_diffusers(name, converter):
+    from diffusers.loaders import single_file_utils
+    from nvfp4.calibrate.comfyui import comfyui_name
+
+    with torch.device("meta"):
+        model = getattr(diffusers, name)(**MODELS[name][0])
+    layers = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and comfyui_name(n) != n]
+    # The converter of FLUX knows the rows of the real model.
+    weights = {n: torch.randn(12288 if "proj_mlp" in n else 3072, 2) for n in layers}
+    fused = AnyKeys()
+    for n in sorted(layers, key=lambda n: "proj_mlp" in n):
+        for kind, tensor in (("weight", weights[n]), ("bias", weights[n][:, 0])):
+            key = f"{comfyui_name(n)}.{kind}"
+            fused[key] = torch.cat([fused[key], tensor]) if key in fused else tensor
+    converted = getattr(single_file_utils, converter)(fused)
+    assert len(layers) > 10 and all(torch.equal(converted[f"{n}.weight"], weights[n]) for n in layers)
+
+
+def test_statistics_under_names_of_comfyui(folders):
+    from nvfp4.calibrate import calibrate_module
+
+    model = load(folders("FluxTransformer2DModel")[1])
+    _, shape, inputs = MODELS["FluxTransformer2DModel"]
+    run = lambda: model(hidden_states=torch.ones(shape), **inputs)
+    own, fused = (calibrate_module(model, run, comfyui=of).tensors for of in (False, True))
+    for module, part in (("double_blocks.0.img_attn.qkv", "transformer_blocks.0.attn.to_k"),
+                         ("single_blocks.0.linear1", "single_transformer_blocks.0.attn.to_v")):
+        assert all(torch.equal(fused[f"{module}.{key}"], own[f"{part}.{key}"]) for key in ("diag", "count", "amax"))

@@ -23,6 +23,7 @@ from ..evaluate.devices import default_device, usable_device
 from ..evaluate.text import documents_of, loaded_tokenizer, windows_of
 from .blocks import Blocks
 from .collect import Collector, Watch, gram_bytes, watched_attention
+from .comfyui import comfyui_name
 from .dataset import documents_of_dataset
 from .estimate import Estimate
 from .experts import experts_of_token
@@ -341,19 +342,23 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
     return statistics
 
 
-def calibrate_module(module, run, out=None, *, keep_gram=False):
+def calibrate_module(module, run, out=None, *, keep_gram=False, comfyui=False):
     """Collects statistics of all torch.nn.Linear in `module` while `run()` runs it, such as a pipeline of diffusers on
     prompts. Names are those of `module`, a transformer of diffusers as in its folder.
 
     out        the file to write; None: none
     keep_gram  keep the Gram matrices too, all of them in memory
+    comfyui    names of ComfyUI's single files instead, for FLUX, FLUX.2 and Wan
     Returns the Statistics. Raises IoError, FormatError, InvalidValueError.
     """
     if out is not None:
         _core.require_no_address(out)
         require_output(out)
     collector, statistics = Collector(keep_gram), Statistics()
-    linear = {name: m for name, m in module.named_modules() if isinstance(m, torch.nn.Linear)}
+    linear = {}
+    for name, layer in module.named_modules():
+        if isinstance(layer, torch.nn.Linear):  # parts of a fused matrix have one input: the first is enough
+            linear.setdefault(comfyui_name(name) if comfyui else name, layer)
     # An input of an earlier step may still exist; it would be the first of its layer.
     hook = module.register_forward_pre_hook(lambda *_: collector.forget_inputs())
     try:
