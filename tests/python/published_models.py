@@ -42,6 +42,8 @@ SUPER = {"*": "keep", "*.experts.*": "nvfp4", "*.shared_experts.*": "fp8", "*.mi
 GLM = {"num_hidden_layers": 5, "mlp_layer_types": ["dense"] * 3 + ["sparse"] * 2}
 
 MODELS = {
+    "nvidia/DeepSeek-V3.1-NVFP4": Model("deepseek_v3", "deepseek-r1", excluded(
+        "lm_head", *MLA, "model.layers.5.*"), mtp="model.layers.5."),
     "nvidia/DeepSeek-V3.2-NVFP4": Model("deepseek_v32", "deepseek-v3.2", excluded(
         "lm_head", "*.self_attn.indexer*", *MLA, "model.layers.5.*"), config=GLM, mtp="model.layers.5."),
     "nvidia/DeepSeek-V4-Pro-NVFP4": Model("deepseek_v4", "deepseek-v4", excluded(

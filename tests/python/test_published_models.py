@@ -107,3 +107,9 @@ def check(tmp_path, model):
     pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in MODELS])
 def test_plan_is_that_of_the_vendor(tmp_path, name):
     check(tmp_path, MODELS[name])
+
+
+def test_each_published_recipe_is_compared():
+    recipes = {file.stem for file in (Path(__file__).parents[2] / "recipes").glob("*.yaml")}
+    compared = {model.recipe for model in MODELS.values() if model.recipe}
+    assert recipes - compared == {"all", "mlp", "nvidia", "w4a16"}
