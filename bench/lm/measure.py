@@ -149,7 +149,6 @@ def main(given=None):
     for model in options.models:
         with tempfile.TemporaryDirectory() as temporary:
             folders = quantize(model, options, Path(temporary))
-            names = list(folders)
             folders |= dict(pair.split("=", 1) for pair in options.other)
             if options.redraw:
                 folders |= {f"mse, redrawn {seed + 1}": Rescaled(folders["mse"], model, "mse", at_random(seed))
@@ -158,10 +157,7 @@ def main(given=None):
                 folders["mse, amax / 2688"] = Rescaled(folders["mse"], model, "mse", of_modelopt)
             variants = {name: Variant(model, folder, options.device) for name, folder in folders.items()}
         activations = ACTIVATIONS[:1] if options.weights_only else ACTIVATIONS
-        methods = [(w, a) for a in activations for w in names]
-        methods += [(name, None) for name in folders if name not in names]
-        if not options.weights_only:
-            methods += [(name, "max") for name in folders if name not in names]
+        methods = [(weights, quantizer) for quantizer in activations for weights in folders]
         for text, count in zip(options.text, options.windows):
             loss, columns = measure(model, text, count, variants, methods, options)
             lines, data = table(loss, columns)

@@ -2,6 +2,8 @@
 
 import copy
 import os
+import runpy
+from pathlib import Path
 
 import pytest
 
@@ -199,6 +201,24 @@ def test_wrong_checkpoints_and_models_are_named(folders, tmp_path):
             (lambda: export(prepare(loaded(source), checkpoint), source), nvfp4.InvalidValueError, "has files")):
         with pytest.raises(error, match=text):
             call()
+
+
+def test_distillation_lowers_the_divergence(folders, tmp_path, monkeypatch):
+    source, checkpoint = folders("llama")
+    monkeypatch.setattr("sys.argv", [
+        "distill.py", *map(str, (source, checkpoint, tmp_path / "out")), "--steps=24", "--windows=4", "--batch=4",
+        "--length=12", "--rate=3e-4", "--activations=mse", "--device=cpu"])
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples/distill.py"), run_name="__main__")
+    transformers.set_seed(1)
+    text = example["generate"](teacher := loaded(source), 4, 12, 16)
+
+    def divergence(folder):
+        with torch.no_grad():
+            p, q = (torch.log_softmax(model(text).logits, -1)
+                    for model in (teacher, prepare(loaded(source), folder, activations="mse")))
+        return float((p.exp() * (p - q)).sum(-1).mean())
+
+    assert 0 < divergence(tmp_path / "out") < 0.9 * divergence(checkpoint)
 
 
 def rank_trains(rank, source, checkpoint, out):
