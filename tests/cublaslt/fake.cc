@@ -69,7 +69,44 @@ std::size_t scale_at(std::int64_t row, std::int64_t block, std::int64_t blocks) 
   const std::int64_t tile = row / 128 * ((blocks + 3) / 4) + block / 4;
   return static_cast<std::size_t>(tile * 512 + row % 32 * 16 + row % 128 / 32 * 4 + block % 4);
 }
+float e4m3(unsigned char bits) { return bits & 128 ? -ue4m3(bits & 127) : ue4m3(bits); }
 bool aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
+
+struct Rows {
+  std::int64_t n, m, k;
+  const unsigned char *w, *x;
+  void* out;
+  std::int64_t w_stride, x_stride, out_stride;
+  const unsigned char *w_factors, *x_factors;
+  std::int32_t out_type;
+};
+/// Multiplies rows of E4M3 with a factor each, and adds the bias. out is BF16 or FP16.
+int multiply_rows(const Rows& p) {
+  if (p.out_type == 0) return kInvalid;
+  const auto size = [](auto v) { return static_cast<std::size_t>(v); };
+  const auto rounded = [&](float v) {
+    return p.out_type == 14 ? nvfp4::BF16::from_float(v).bits : nvfp4::FP16::from_float(v).bits;
+  };
+  const auto w = read(p.w, size((p.n - 1) * p.w_stride + p.k)),
+             x = read(p.x, size((p.m - 1) * p.x_stride + p.k));
+  std::vector<float> w_factors(size(p.n)), x_factors(size(p.m));
+  copy(w_factors.data(), p.w_factors, size(p.n) * 4);
+  copy(x_factors.data(), p.x_factors, size(p.m) * 4);
+  std::vector<std::uint16_t> bias(size(p.n)), row(size(p.n));
+  if (state.bias != nullptr) copy(bias.data(), state.bias, size(p.n) * 2);
+  for (std::int64_t i = 0; i < p.m; ++i) {
+    for (std::int64_t j = 0; j < p.n; ++j) {
+      double sum = 0;
+      for (std::int64_t l = 0; l < p.k; ++l)
+        sum += e4m3(w[size(j * p.w_stride + l)]) * e4m3(x[size(i * p.x_stride + l)]);
+      const float b = p.out_type == 14 ? nvfp4::BF16{bias[size(j)]}.to_float()
+                                       : nvfp4::FP16{bias[size(j)]}.to_float();
+      row[size(j)] = rounded(static_cast<float>(sum) * x_factors[size(i)] * w_factors[size(j)] + b);
+    }
+    copy(static_cast<char*>(p.out) + i * p.out_stride * 2, row.data(), size(p.n) * 2);
+  }
+  return 0;
+}
 
 }  // namespace
 
@@ -126,6 +163,9 @@ int cublasLtMatmulPreferenceDestroy(void* p) {
 }
 int cublasLtMatmulPreferenceSetAttribute(void* p, int attribute, const void* value,
                                          std::size_t bytes) {
+  std::uint32_t sixteen = 0;
+  if (bytes == 4) std::memcpy(&sixteen, value, bytes);
+  if ((attribute == 7 || attribute == 8) && sixteen == 16) return 0;
   if (attribute != 1 || bytes != 8) return kInvalid;
   std::memcpy(p, value, bytes);
   return 0;
@@ -134,10 +174,11 @@ int cublasLtMatmulAlgoGetHeuristic(void*, void*, void*, void*, void*, void*, voi
                                    int wanted, FakeHeuristic* found, int* count) {
   ++state.heuristics;
   if (state.refuses) return kNotSupported;
-  if (wanted != 1 || *static_cast<std::size_t*>(preference) == 0) return kInvalid;
-  *found = {};
-  found->algorithm[0] = FakeCublasLt::kAlgorithm + static_cast<std::uint64_t>(state.heuristics);
-  *count = 1;
+  if (wanted < 2 || *static_cast<std::size_t*>(preference) == 0) return kInvalid;
+  found[0] = found[1] = {};
+  found[0].state = kNotSupported;  // it may be in the list
+  found[1].algorithm[0] = FakeCublasLt::kAlgorithm + static_cast<std::uint64_t>(state.heuristics);
+  *count = 2;
   return 0;
 }
 int cublasLtMatmul(void* handle, void* of, const void* alpha, const void* a, void* a_layout,
@@ -161,11 +202,15 @@ int cublasLtMatmul(void* handle, void* of, const void* alpha, const void* a, voi
     copy(factors, alpha, sizeof factors[0]), copy(factors + 1, beta, sizeof factors[1]);
   else
     factors[0] = *static_cast<const float*>(alpha), factors[1] = *static_cast<const float*>(beta);
-  // Aᵀ · B of E2M1, an E4M3 for 16: the only form that there is; sizes of 16 bytes.
+  // Aᵀ · B of E2M1, an E4M3 for 16, or of E4M3, an FP32 for each row; sizes of 16 bytes.
+  const bool fp8 = w.type == 28;
+  const std::int32_t mode = fp8 ? 3 : 1;
+  const std::uint64_t sixteen_bytes = fp8 ? 16 : 32;
   if (handle != &state || p.compute != 68 || p.scale != 0 || !p.has(3, kOne) || p.has(4, kOne) ||
-      !p.has(31, kOne) || !p.has(32, kOne) || w.type != 33 || x.type != 33 || size_out == 0 ||
-      w.rows != x.rows || w.cols != out.rows || x.cols != out.cols || w.rows % 32 != 0 ||
-      w.stride % 32 != 0 || x.stride % 32 != 0 ||
+      !p.has(31, mode) || !p.has(32, mode) || (w.type != 33 && !fp8) || x.type != w.type ||
+      size_out == 0 || w.rows != x.rows || w.cols != out.rows || x.cols != out.cols ||
+      w.rows % sixteen_bytes != 0 || w.stride % static_cast<std::int64_t>(sixteen_bytes) != 0 ||
+      x.stride % static_cast<std::int64_t>(sixteen_bytes) != 0 ||
       out.stride * static_cast<std::int64_t>(size_out) % 16 != 0 || !aligned(a) || !aligned(b) ||
       !aligned(d) || !aligned(w_scales) || !aligned(x_scales) || c != d || c_layout != d_layout ||
       factors[1] != 0 || workspace == nullptr || workspace_bytes == 0)
@@ -176,6 +221,21 @@ int cublasLtMatmul(void* handle, void* of, const void* alpha, const void* a, voi
   if (cudaDeviceSynchronize() != cudaSuccess) return kInvalid;
 #endif
   const auto size = [](auto v) { return static_cast<std::size_t>(v); };
+  state.fast = p.has(25, std::int8_t{1});
+  state.bias = p.has(7, std::uint32_t{4}) && p.has(26, out.type) ? p.pointer(8) : nullptr;
+  if (fp8)
+    return multiply_rows({.n = n,
+                          .m = m,
+                          .k = k,
+                          .w = static_cast<const unsigned char*>(a),
+                          .x = static_cast<const unsigned char*>(b),
+                          .out = d,
+                          .w_stride = w.stride,
+                          .x_stride = x.stride,
+                          .out_stride = out.stride,
+                          .w_factors = w_scales,
+                          .x_factors = x_scales,
+                          .out_type = out.type});
   const auto scale_bytes = [&](std::int64_t rows) {
     return size((rows + 127) / 128 * ((blocks + 3) / 4) * 512);
   };

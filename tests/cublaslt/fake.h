@@ -11,6 +11,8 @@ struct FakeCublasLt {
   int faults = 0;  ///< 1: memory that could not be copied; 2: scales outside the matrix
   bool refuses = false;
   bool factors_on_device = false;  ///< of the last product
+  bool fast = false;               ///< accumulation of the last product
+  const void* bias = nullptr;      ///< of the last product
   std::uint64_t algorithm = 0;     ///< kAlgorithm + the number of the heuristic that chose it
   void* stream = nullptr;
 };

@@ -149,6 +149,65 @@ TEST_F(CublasLt, WritesOutItself) {
   EXPECT_EQ(fake_->faults, 0);
 }
 
+/// Rows of FP8 with a factor each: two rows of W, of which the library is told all.
+TEST_F(CublasLt, MultipliesRowsOfFp8) {
+  constexpr std::int64_t kN = 16, kM = 3, kK = 32;
+  alignas(16) unsigned char w[kN * kK] = {}, x[kM * kK] = {};
+  alignas(16) float w_factors[kN], x_factors[] = {1, 0.5f, 4};
+  alignas(16) std::uint16_t bias[kN], out[kM * kN] = {};
+  for (int j = 0; j < kN; ++j) {
+    w_factors[j] = std::ldexp(1.0f, j % 4 - 2);
+    w[j * kK + j] = 0x38;                                  // 1
+    w[j * kK + j + 1] = static_cast<unsigned char>(0xB8);  // -1
+    bias[j] = BF16::from_float(static_cast<float>(j)).bits;
+  }
+  for (int i = 0; i < kM * kK; ++i) x[i] = static_cast<unsigned char>(0x30 + i % 24);
+  std::vector<Aligned> work(1);
+  Product p{.type = kRealE4m3,
+            .n = kN,
+            .m = kM,
+            .k = kK,
+            .w = w,
+            .w_scales = w_factors,
+            .x = x,
+            .x_stride = kK,
+            .x_scales = x_factors,
+            .out = out,
+            .out_type = kRealBf16,
+            .out_stride = kN,
+            .workspace = work.data(),
+            .workspace_bytes = 16};
+  for (const bool with_bias : {false, true}) {
+    p.bias = with_bias ? bias : nullptr;
+    p.fast_accumulation = with_bias;
+    multiply(p);
+    EXPECT_EQ(fake_->fast, with_bias);
+    for (int i = 0; i < kM; ++i)
+      for (int j = 0; j < kN; ++j) {
+        const float sum = E4M3{x[i * kK + j]}.to_float() - E4M3{x[i * kK + j + 1]}.to_float();
+        const float y = sum * x_factors[i] * w_factors[j] + (with_bias ? static_cast<float>(j) : 0);
+        EXPECT_EQ(out[i * kN + j], BF16::from_float(y).bits) << i << " " << j;
+      }
+  }
+  EXPECT_EQ(fake_->heuristics, 2) << "a bias is another question";
+  p.planned_m = kM;
+  p.m = 2;
+  fake_->refuses = true;
+  EXPECT_TRUE(is_supported(p)) << "by the algorithm of the plan";
+  multiply(p);
+  p.planned_m = 0;
+  p.m = kM;
+  p.out_stride = 2 * kN;
+  EXPECT_FALSE(is_supported(p));
+  try {
+    multiply(p);
+    FAIL();
+  } catch (const UnsupportedError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("no GEMM of FP8 [3, 32] by [16, 32] on this GPU; arithmetic = "
+                                    "exact takes other kernels"));
+  }
+}
+
 TEST_F(CublasLt, UnsupportedProblemIsRefusedWithTheVersion) {
   std::mt19937 random(2);
   Operand w(32, 64, random), x(3, 64, random);
@@ -185,11 +244,13 @@ TEST_F(CublasLt, AnErrorNamesTheCallAndTheStatus) {
   EXPECT_EQ(fake_->alive, 0);
 }
 
-TEST(CublasLtVersion, OldVersionsAndOtherGpusAreRefused) {
-  EXPECT_EQ(why_unusable(130000, 10), "");
-  EXPECT_EQ(why_unusable(120800, 10), "");
-  EXPECT_EQ(why_unusable(120601, 10), "need cuBLASLt of version 120800 or newer, not 120601");
-  EXPECT_EQ(why_unusable(130000, 9), "need a GPU of compute capability 10.x, not 9.x");
+TEST(CublasLtVersion, OldVersionsAreRefused) {
+  EXPECT_EQ(why_unusable(130000, kOldestVersion), "");
+  EXPECT_EQ(why_unusable(120800, kOldestVersion), "");
+  EXPECT_EQ(why_unusable(120601, kOldestVersion),
+            "need cuBLASLt of version 120800 or newer, not 120601");
+  EXPECT_EQ(why_unusable(120800, kOldestVersionOfFp8),
+            "need cuBLASLt of version 120900 or newer, not 120800");
 }
 
 /// In processes of their own: a library is loaded once.

@@ -34,7 +34,11 @@ CHECKS = """
 #include <cublasLt.h>
 #include "backends/cuda/gemm/sm100/cublaslt.h"
 namespace own = nvfp4::cuda::cublaslt;
-static_assert(own::kReal32 == CUDA_R_32F && own::kRealE2m1 == CUDA_R_4F_E2M1);
+static_assert(own::kReal32 == CUDA_R_32F && own::kRealE2m1 == CUDA_R_4F_E2M1 && own::kRealE4m3 == CUDA_R_8F_E4M3);
+static_assert(own::kFactorOfRow == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+static_assert(own::kFastAccumulation == CUBLASLT_MATMUL_DESC_FAST_ACCUM);
+static_assert(own::kEpilogue == CUBLASLT_MATMUL_DESC_EPILOGUE && own::kAddBias == CUBLASLT_EPILOGUE_BIAS);
+static_assert(own::kBias == CUBLASLT_MATMUL_DESC_BIAS_POINTER && own::kBiasType == CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE);
 static_assert(own::kReal16 == CUDA_R_16F && own::kRealBf16 == CUDA_R_16BF);
 static_assert(own::kPointerMode == CUBLASLT_MATMUL_DESC_POINTER_MODE);
 static_assert(own::kFactorsOnDevice == CUBLASLT_POINTER_MODE_DEVICE);
@@ -47,6 +51,8 @@ static_assert(own::kScalesOfB == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER);
 static_assert(own::kScaleModeA == CUBLASLT_MATMUL_DESC_A_SCALE_MODE);
 static_assert(own::kScaleModeB == CUBLASLT_MATMUL_DESC_B_SCALE_MODE);
 static_assert(own::kMostWorkspace == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
+static_assert(own::kAlignmentOfC == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES);
+static_assert(own::kAlignmentOfD == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES);
 using Theirs = cublasLtMatmulHeuristicResult_t;
 static_assert(sizeof(own::Algorithm) == sizeof(cublasLtMatmulAlgo_t) && sizeof(own::Heuristic) == sizeof(Theirs));
 static_assert(offsetof(own::Heuristic, workspace) == offsetof(Theirs, workspaceSize));
@@ -77,7 +83,7 @@ def test_the_library_takes_each_attribute_in_its_size():
     product = ctypes.c_void_p()
     assert lt.cublasLtMatmulDescCreate(ctypes.byref(product), 68, 0) == 0
     written = ctypes.c_size_t()
-    for attribute, size in {2: 4, 3: 4, 17: 8, 18: 8, 31: 4, 32: 4}.items():
+    for attribute, size in {2: 4, 3: 4, 7: 4, 8: 8, 17: 8, 18: 8, 25: 1, 26: 4, 31: 4, 32: 4}.items():
         assert lt.cublasLtMatmulDescGetAttribute(product, attribute, None, 0, ctypes.byref(written)) == 0
         assert written.value == size, attribute
     one = ctypes.c_int32(1)
@@ -89,3 +95,6 @@ def test_the_library_takes_each_attribute_in_its_size():
     preference, bytes_ = ctypes.c_void_p(), ctypes.c_uint64(32 << 20)
     assert lt.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)) == 0
     assert lt.cublasLtMatmulPreferenceSetAttribute(preference, 1, ctypes.byref(bytes_), 8) == 0
+    alignment = ctypes.c_uint32(16)
+    for attribute in (7, 8):
+        assert lt.cublasLtMatmulPreferenceSetAttribute(preference, attribute, ctypes.byref(alignment), 4) == 0

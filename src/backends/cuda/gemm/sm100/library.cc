@@ -1,6 +1,7 @@
 // Loads cuBLASLt and calls it.
 #include <map>
 #include <mutex>
+#include <optional>
 #include <tuple>
 
 #include "backends/cuda/dynamic_library.h"
@@ -57,8 +58,7 @@ const Loaded& loaded() {
     library.find("cublasLtMatmulPreferenceSetAttribute", f.set_preference);
     library.find("cublasLtMatmulAlgoGetHeuristic", f.heuristic);
     library.find("cublasLtMatmul", f.multiply);
-    l.reason = library.reason().empty() ? why_unusable(f.version(), 10)
-                                        : "need cuBLASLt, but " + library.reason();
+    if (!library.reason().empty()) l.reason = "need cuBLASLt, but " + library.reason();
     return l;
   }();
   return all;
@@ -67,6 +67,11 @@ const Loaded& loaded() {
 void check(int status, const char* what) {
   if (status == kSuccess) return;
   throw DeviceError(fmt::format("gemm: cuBLASLt: {}: {}", what, loaded().f.status_name(status)));
+}
+
+std::string why_unusable_since(std::size_t oldest) {
+  const Loaded& l = loaded();
+  return l.reason.empty() ? why_unusable(l.f.version(), oldest) : l.reason;
 }
 
 /// A descriptor with the function that destroys it.
@@ -97,34 +102,43 @@ class Matmul {
         d_(f_.destroy_matrix) {
     check(f_.create_product(product_.to(), kCompute32, kReal32), "descriptor");
     set(kTransposeA, kTransposed);
-    set(kScaleModeA, kScaleOf16);
-    set(kScaleModeB, kScaleOf16);
+    const bool fp8 = p.type == kRealE4m3;
+    set(kScaleModeA, fp8 ? kFactorOfRow : kScaleOf16);
+    set(kScaleModeB, fp8 ? kFactorOfRow : kScaleOf16);
     set(kScalesOfA, p.w_scales);
     set(kScalesOfB, p.x_scales);
     if (p.factors != nullptr) set(kPointerMode, kFactorsOnDevice);
+    if (fp8) set(kFastAccumulation, static_cast<std::int8_t>(p.fast_accumulation));
+    if (p.bias != nullptr) {
+      set(kEpilogue, kAddBias);
+      set(kBias, p.bias);
+      set(kBiasType, p.out_type);
+    }
     const auto n = static_cast<std::uint64_t>(p.n), m = static_cast<std::uint64_t>(p.m),
                k = static_cast<std::uint64_t>(p.k);
-    check(f_.create_matrix(a_.to(), kRealE2m1, k, n, p.k), "layout of the weights");
-    check(f_.create_matrix(b_.to(), kRealE2m1, k, m, p.x_stride), "layout of x");
+    check(f_.create_matrix(a_.to(), p.type, k, n, p.k), "layout of the weights");
+    check(f_.create_matrix(b_.to(), p.type, k, m, p.x_stride), "layout of x");
     check(f_.create_matrix(d_.to(), p.out_type, n, m, p.out_stride), "layout of out");
   }
 
-  Algorithm choose(Opaque handle, const Product& p) const {
+  /// Returns the first algorithm that the library can run, if there is any.
+  std::optional<Algorithm> choose(Opaque handle, const Product& p) const {
     Descriptor preference(f_.destroy_preference);
     check(f_.create_preference(preference.to()), "preference");
     const auto bytes = static_cast<std::uint64_t>(p.workspace_bytes);
     check(f_.set_preference(preference.get(), kMostWorkspace, &bytes, sizeof bytes), "workspace");
-    Heuristic found{};
+    constexpr std::uint32_t kAlignment = 16;  // of out, which is both; 256 is usual
+    for (const int of : {kAlignmentOfC, kAlignmentOfD})
+      check(f_.set_preference(preference.get(), of, &kAlignment, sizeof kAlignment), "alignment");
+    constexpr int kMost = 8;
+    Heuristic found[kMost] = {};
     int count = 0;
     const int status = f_.heuristic(handle, product_.get(), a_.get(), b_.get(), d_.get(), d_.get(),
-                                    preference.get(), 1, &found, &count);
-    require<UnsupportedError>(
-        status != kNotSupported && (status != kSuccess || (count > 0 && found.state == kSuccess)),
-        "gemm: cuBLASLt {} has no GEMM of NVFP4 [{}, {}] by [{}, {}] on this GPU; "
-        "NVFP4_GEMM_ARCHITECTURE=sm80 takes other kernels",
-        f_.version(), p.m, p.k, p.n, p.k);
-    check(status, "heuristic");
-    return found.algorithm;
+                                    preference.get(), kMost, found, &count);
+    if (status != kNotSupported) check(status, "heuristic");
+    for (int i = 0; i < count; ++i)
+      if (found[i].state == kSuccess) return found[i].algorithm;
+    return std::nullopt;
   }
 
   void run(Opaque handle, const Algorithm& algorithm, const Product& p) const {
@@ -148,50 +162,69 @@ class Matmul {
 
 /// The properties on which the heuristic's choice depends.
 using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::size_t,
-                         std::int32_t, std::int64_t, bool>;
+                         std::int32_t, std::int64_t, bool, std::int32_t, bool, bool>;
 struct OfDevice {
   Opaque handle = nullptr;  ///< never destroyed: the library may be unloaded before
   std::map<Shape, Algorithm> chosen;
 };
 
-}  // namespace
-
-std::string why_unusable(std::size_t version, int compute_major) {
-  if (version < kOldestVersion)
-    return fmt::format("need cuBLASLt of version {} or newer, not {}", kOldestVersion, version);
-  if (compute_major != 10)
-    return fmt::format("need a GPU of compute capability 10.x, not {}.x", compute_major);
-  return "";
+Product planned(Product p) {
+  p.m = p.planned_m;
+  return p;
 }
 
-std::string why_unusable() { return loaded().reason; }
-
-void multiply(const Product& p) {
-  const std::string& reason = loaded().reason;
-  require<UnsupportedError>(reason.empty(), "gemm: the kernels of sm100 {}", reason);
+/// Returns the handle of the device, and the algorithm that the heuristic chose for the shape.
+std::pair<Opaque, std::optional<Algorithm>> algorithm_of(const Product& p) {
+  const std::string reason = p.type == kRealE4m3 ? why_unusable_for_fp8() : why_unusable();
+  require<UnsupportedError>(reason.empty(), "gemm: the kernels of cuBLASLt {}", reason);
   static std::mutex mutex;
   static std::map<int, OfDevice> devices;
-  const Matmul matmul(p);
-  Opaque handle = nullptr;
-  Algorithm algorithm{};
-  {
-    const std::lock_guard lock(mutex);
-    OfDevice& of = devices[p.device];
-    if (of.handle == nullptr) check(loaded().f.create(&of.handle), "handle");
-    handle = of.handle;
-    const Shape shape{p.n,
-                      p.m,
-                      p.k,
-                      p.x_stride,
-                      p.workspace_bytes,
-                      p.out_type,
-                      p.out_stride,
-                      p.factors != nullptr};
-    auto found = of.chosen.find(shape);
-    if (found == of.chosen.end()) found = of.chosen.emplace(shape, matmul.choose(handle, p)).first;
-    algorithm = found->second;
-  }
-  matmul.run(handle, algorithm, p);
+  const std::lock_guard lock(mutex);
+  OfDevice& of = devices[p.device];
+  if (of.handle == nullptr) check(loaded().f.create(&of.handle), "handle");
+  const Shape shape{p.n,
+                    p.m,
+                    p.k,
+                    p.x_stride,
+                    p.workspace_bytes,
+                    p.out_type,
+                    p.out_stride,
+                    p.factors != nullptr,
+                    p.type,
+                    p.bias != nullptr,
+                    p.fast_accumulation};
+  if (const auto found = of.chosen.find(shape); found != of.chosen.end())
+    return {of.handle, found->second};
+  const std::optional<Algorithm> algorithm = Matmul(p).choose(of.handle, p);
+  if (algorithm) of.chosen.emplace(shape, *algorithm);
+  return {of.handle, algorithm};
+}
+
+}  // namespace
+
+std::string why_unusable(std::size_t version, std::size_t oldest) {
+  if (version >= oldest) return "";
+  return fmt::format("need cuBLASLt of version {} or newer, not {}", oldest, version);
+}
+
+std::string why_unusable() { return why_unusable_since(kOldestVersion); }
+std::string why_unusable_for_fp8() { return why_unusable_since(kOldestVersionOfFp8); }
+
+bool is_supported(const Product& p) {
+  return algorithm_of(p).second.has_value() ||
+         (p.planned_m != 0 && algorithm_of(planned(p)).second);
+}
+
+void multiply(const Product& p) {
+  auto [handle, algorithm] = algorithm_of(p);
+  if (!algorithm && p.planned_m != 0) algorithm = algorithm_of(planned(p)).second;
+  require<UnsupportedError>(
+      algorithm.has_value(),
+      "gemm: cuBLASLt {} has no GEMM of {} [{}, {}] by [{}, {}] on this GPU; {} takes other "
+      "kernels",
+      loaded().f.version(), p.type == kRealE4m3 ? "FP8" : "NVFP4", p.m, p.k, p.n, p.k,
+      p.type == kRealE4m3 ? "arithmetic = exact" : "NVFP4_GEMM_ARCHITECTURE=sm80");
+  Matmul(p).run(handle, *algorithm, p);
 }
 
 }  // namespace nvfp4::cuda::cublaslt
