@@ -2,7 +2,7 @@
 # With CUDA the kernels of a GEMM folder become a library of objects, since each folder has targets of its own.
 if(NOT NVFP4_WITH_CUDA)
   set(plans ${sources})
-  list(FILTER plans INCLUDE REGEX "/backends/cuda/(unavailable|gemm/(sm[0-9]+/)?[a-z_]+)\\.cc$")
+  list(FILTER plans INCLUDE REGEX "/backends/cuda/(unavailable|gemm/(sm[0-9]+/|fp8/)?[a-z_]+)\\.cc$")
   list(FILTER plans EXCLUDE REGEX "/(launch|make_arguments|tensor_maps|library)\\.cc$")
   list(FILTER sources EXCLUDE REGEX "/backends/cuda/")
   list(APPEND sources ${plans})
@@ -28,7 +28,8 @@ macro(nvfp4_gemm_library name folder)
 endmacro()
 # gemm/sm90 has instructions that exist on that architecture only, whatever else the build is for;
 # gemm/sm80 has those that all have since; gemm/sm120 those of one family, where the build is for it.
-file(GLOB gemm_folders CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backends/cuda/gemm/sm*)
+file(GLOB gemm_folders CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backends/cuda/gemm/sm*
+  ${PROJECT_SOURCE_DIR}/src/backends/cuda/gemm/fp8)
 foreach(folder IN LISTS gemm_folders)
   cmake_path(GET folder FILENAME architecture)
   string(REPLACE "sm" "" number ${architecture})
@@ -43,6 +44,8 @@ foreach(folder IN LISTS gemm_folders)
     endif()
   elseif(architecture STREQUAL sm100)  # a library's kernels, and some of ours around them
     set(number ${NVFP4_CUDA_ARCHITECTURES})
+  elseif(architecture STREQUAL fp8)
+    set(number 90a)
   elseif(number GREATER_EQUAL 90)
     string(APPEND number a)
   else()

@@ -38,7 +38,8 @@ inline std::vector<std::int64_t> parse_numbers(std::string_view name, std::strin
 struct GemmBenchArguments {
   std::string json;  ///< JSON file; "": none
   bool each_kernel =
-      false;  ///< each kernel, launched as by the cost model, not only the chosen one
+      false;         ///< each kernel, launched as by the cost model, not only the chosen one
+  bool fp8 = false;  ///< the arithmetic of our GEMM, compared also with FP8 of cuBLASLt
   std::string architecture;  ///< architecture of the kernels; "": that of the GPU
   std::vector<std::int64_t> rows = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
   std::vector<GemmShape> shapes{std::begin(kKnownShapes), std::end(kKnownShapes)};
@@ -48,13 +49,14 @@ struct GemmBenchArguments {
 inline std::vector<GemmShape> parse_shapes(std::string_view text) {
   std::vector<GemmShape> shapes;
   if (text == "known") return {std::begin(kKnownShapes), std::end(kKnownShapes)};
+  if (text == "llama") return {std::begin(kLlamaShapes), std::end(kLlamaShapes)};
   for (const GemmShape& s : kModelShapes)
     if (text == "models" || text == (s.fitted ? "fitted" : "reported")) shapes.push_back(s);
   if (!shapes.empty()) return shapes;
   const std::size_t x = text.find('x');
   if (x == std::string_view::npos)
-    throw ValueError(
-        fmt::format("--shape = \"{}\", must be NxK, known, models, fitted or reported", text));
+    throw ValueError(fmt::format(
+        "--shape = \"{}\", must be NxK, known, llama, models, fitted or reported", text));
   GemmShape s{parse_number("--shape: N", text.substr(0, x)),
               parse_number("--shape: K", text.substr(x + 1))};
   if (s.k % 16 != 0)
@@ -68,13 +70,17 @@ inline GemmBenchArguments parse_gemm_arguments(std::span<const char* const> give
   bool own_shapes = false;
   for (std::size_t i = 0; i < given.size(); ++i) {
     const std::string_view name = given[i];
-    if (name != "--arch" && name != "--json" && name != "--kernels" && name != "--rows" &&
-        name != "--shape")
+    if (name != "--arch" && name != "--arithmetic" && name != "--json" && name != "--kernels" &&
+        name != "--rows" && name != "--shape")
       throw ValueError(fmt::format("unknown argument {}", name));
     if (++i == given.size()) throw ValueError(fmt::format("{} needs a value", name));
     const std::string_view value = given[i];
     if (name == "--arch") {
       a.architecture = value;
+    } else if (name == "--arithmetic") {
+      if (value != "fp8")
+        throw ValueError(fmt::format("--arithmetic = \"{}\", must be fp8", value));
+      a.fp8 = true;
     } else if (name == "--json") {
       a.json = value;
     } else if (name == "--rows") {

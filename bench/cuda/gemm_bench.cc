@@ -1,11 +1,12 @@
 // Measures NVFP4 GEMMs on Hopper against cuBLAS BF16 and a read-only stream of the weights' bytes.
 // All are measured in the same run.
 //
-// usage: nvfp4_cuda_gemm_bench [--shape NxK|known|models|fitted|reported]... [--rows M,M,...]
-//                              [--kernels each] [--arch sm80] [--json FILE]
+// usage: nvfp4_cuda_gemm_bench [--shape NxK|known|llama|models|fitted|reported]... [--rows M,M,...]
+//                              [--kernels each] [--arch sm80] [--arithmetic fp8] [--json FILE]
 //
 // --shape: any shape, or a list of gemm_shapes.h; the default is the known shapes. --kernels each
 // also measures every kernel, launched as by the cost model. Only --json writes a file.
+// --arithmetic fp8: our GEMM in FP8, and cuBLASLt's with weights that are in FP8 already.
 // --arch sm80: the kernels of every GPU from sm_80 on, as NVFP4_GEMM_ARCHITECTURE selects them.
 // The copies of the weights have at least 340 MB together; from 1024 rows on there are two copies.
 #include <fmt/format.h>
@@ -17,6 +18,9 @@
 #include <vector>
 
 #include "../bench_matrix.h"
+#include "backends/cuda/gemm/fp8/fp8.h"
+#include "backends/cuda/gemm/fp8/launch.h"
+#include "backends/cuda/gemm/fp8/stage.h"
 #include "cublas.h"
 #include "gemm_arguments.h"
 #include "kernel_search.h"
@@ -84,9 +88,34 @@ double relative_error(const Matrix& x, const Weights& w, const Matrix& out) {
   return std::sqrt(error / norm);
 }
 
+/// Returns the time of cuBLASLt's FP8 with the weights that a GEMM of ours left in the workspace. x
+/// is quantized in each call.
+double time_fp8_peer(const MatrixView& x, const MatrixSpan& out, std::int64_t n, std::byte* staging,
+                     int replays) {
+  const std::int64_t m = x.rows, k = x.cols;
+  const cuda::fp8::Staging at = cuda::fp8::staging_of(m, n, k);
+  auto* const codes = reinterpret_cast<std::uint8_t*>(staging + at.x);
+  auto* const factors = reinterpret_cast<float*>(staging + at.x_factors);
+  return bench::measure(
+      2,
+      [&](std::int64_t, Stream s) {
+        cuda::fp8::quantize_rows(x, codes, factors, static_cast<cudaStream_t>(s.handle));
+        cuda::cublaslt::Product product = cuda::fp8::product_of(m, n, k, DType::bf16);
+        product.w = staging + at.w;
+        product.w_scales = staging + at.w_factors;
+        product.x = codes;
+        product.x_scales = factors;
+        product.out = out.data;
+        product.workspace = staging + at.library;
+        product.stream = s.handle;
+        cuda::cublaslt::multiply(product);
+      },
+      replays);
+}
+
 struct Times {
   std::string plan;  ///< the kernel that the library chooses
-  double ours = 0, cublas = 0, error = 0;
+  double ours = 0, cublas = 0, fp8_peer = 0, error = 0;
   std::vector<std::pair<std::string, double>> kernels;
 };
 
@@ -95,15 +124,23 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas,
   const Matrix x = to_device(bench::gaussian(DType::bf16, m, w.k, 7).view(), kGpu);
   Matrix out(DType::bf16, m, w.n, kGpu);
   // It holds flags, zero at first, and sums of stream-K. Kernels selected by name may need more.
-  const std::int64_t megabytes = arguments.each_kernel ? 40 : 6;
-  static Matrix workspace(DType::f32, 1, megabytes << 18, kGpu);
+  const std::int64_t sums = std::int64_t{arguments.each_kernel ? 40 : 6} << 20;
+  const GemmDescription d{.m = m,
+                          .arithmetic = arguments.fp8 ? Arithmetic::fp8 : Arithmetic::exact,
+                          .max_workspace_bytes = sums};
+  const GemmPlan plan = plan_gemm(w.packed[0], d);
+  static Matrix workspace;
+  if (const std::int64_t bytes = std::max(sums, plan.workspace_bytes());
+      workspace.cols() * 4 < bytes)
+    workspace = Matrix(DType::f32, 1, ceil_div(bytes, 4), kGpu);
   const std::span<std::byte> space(workspace.data<std::byte>(),
                                    static_cast<std::size_t>(workspace.cols() * 4));
   const auto some = [&](std::int64_t copies) { return m >= kManyRows ? 2 : copies; };
   const int replays = m >= kManyRows ? 7 : 15;
   const auto multiply = [&](const PackedWeights& packed, const std::string& kernel, Stream s) {
-    gemm(plan_gemm(packed, {.m = m, .max_workspace_bytes = std::ssize(space), .kernel = kernel}),
-         {.x = x.view(), .weights = packed, .out = out.span()}, space, s);
+    GemmDescription named = d;
+    named.kernel = kernel;
+    gemm(plan_gemm(packed, named), {.x = x.view(), .weights = packed, .out = out.span()}, space, s);
   };
   const auto ours = [&](const std::string& kernel) {
     return bench::measure(
@@ -117,7 +154,7 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas,
   bench::check(cudaMemset(out.data<void>(), 0xFF, static_cast<std::size_t>(m * w.n * 2)));
   multiply(w.packed[0], {}, {});
   synchronize(kGpu);
-  t.plan = to_string(plan_gemm(w.packed[0], {.m = m, .max_workspace_bytes = std::ssize(space)}));
+  t.plan = to_string(plan);
   t.error = relative_error(x, w, out);
   t.ours = ours({});
   if (cublas.available())
@@ -127,6 +164,10 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas,
           cublas.multiply(x.view(), w.dense_span(i), out.span(), s);
         },
         replays);
+  if (plan.kernel().starts_with("fp8"))
+    t.fp8_peer = time_fp8_peer(
+        x.view(), out.span(), w.n,
+        space.data() + plan.workspace_bytes() - cuda::fp8::staging_of(m, w.n, w.k).bytes, replays);
   const auto exists = [&](const std::string& kernel) {
     try {
       multiply(w.packed[0], kernel, {});
@@ -185,6 +226,9 @@ nlohmann::json run_shape(const bench::GemmBenchArguments& arguments, const bench
         "us {:>5.2f} x  error {:.2e}  aim {:>8.2f} {}\n",
         m, t.ours, tflops, t.ours / floor, t.cublas, t.ours / t.cublas, t.error, aim,
         t.ours <= aim ? "reached" : "missed");
+    if (t.fp8_peer > 0)
+      fmt::print("  M={:<5} cuBLASLt FP8 {:>8.2f} us {:>5.2f} x\n", m, t.fp8_peer,
+                 t.ours / t.fp8_peer);
     fmt::print("  M={:<5} {}\n", m, t.plan);
     nlohmann::json kernels;
     if (!t.kernels.empty()) fmt::print("  M={:<5}", m);
@@ -198,6 +242,7 @@ nlohmann::json run_shape(const bench::GemmBenchArguments& arguments, const bench
                              {"plan", t.plan},
                              {"us", t.ours},
                              {"cublas_bf16_us", t.cublas},
+                             {"cublaslt_fp8_us", t.fp8_peer},
                              {"relative_error", t.error},
                              {"kernels", kernels},
                              {"aim_us", aim}});

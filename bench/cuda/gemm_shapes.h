@@ -16,6 +16,11 @@ struct GemmShape {
 inline constexpr GemmShape kKnownShapes[] = {{4096, 7168},  {7168, 2048}, {2112, 7168},
                                              {24576, 1536}, {8192, 8192}, {7168, 18432}};
 
+/// The linear layers of Llama-3.1-8B and 70B on one GPU: qkv, o, gate and up, down.
+inline constexpr GemmShape kLlamaShapes[] = {{6144, 4096},  {4096, 4096},  {28672, 4096},
+                                             {4096, 14336}, {10240, 8192}, {8192, 8192},
+                                             {57344, 8192}, {8192, 28672}};
+
 /// The linear layers of eight models without the known shapes. q, k and v are one layer, and so are
 /// gate and up. Layers are for one GPU, or for one of eight tensor-parallel GPUs ("/8"). The list
 /// was made before the fit: in order of n and k every second shape is fitted, beginning with the

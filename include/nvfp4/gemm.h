@@ -132,6 +132,12 @@ enum class Epilogue : std::uint8_t {
   swiglu_quantize,  ///< the same, quantized along its rows; out is NVFP4
 };
 
+/// The precision of the operands of a GEMM.
+enum class Arithmetic : std::uint8_t {
+  exact,  ///< e2m1 · scale, and x as given
+  fp8,    ///< both are rounded to E4M3 with a factor for each row, from a number of rows on
+};
+
 /// The problem that a plan solves, with its options.
 struct GemmDescription {
   std::int64_t m = 0;         ///< rows of out, at most 2^31 - 256; a call may have fewer
@@ -149,6 +155,10 @@ struct GemmDescription {
   /// If true, a row of x gives the same bits for every number of rows. Cost and effect are in
   /// docs/numerics.md. Routed GEMMs on a GPU do not have it.
   bool batch_invariant = false;
+  /// fp8 is for dense W4A16 GEMMs on compute capability 9.0, with BF16 or FP16 output,
+  /// cuBLASLt 12.9 and N a multiple of 16. It is not batch-invariant. docs/numerics.md has its
+  /// error.
+  Arithmetic arithmetic = Arithmetic::exact;
   /// Additional workspace in bytes that a plan may use for split K. It saves time for 9 to 64 rows
   /// if N gives a GPU too few tiles. The bits of out depend on it.
   std::int64_t max_workspace_bytes = 0;

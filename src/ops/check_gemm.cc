@@ -239,6 +239,28 @@ std::int64_t rows_of_result(const GemmArguments& a) {
   return std::get<QuantizedSpan>(a.out).shape.rows;
 }
 
+namespace {
+/// Throws UnsupportedError unless FP8 can compute the problem on some GPU.
+void check_fp8(const char* op, const GemmDescription& d, Device device) {
+  const struct {
+    bool fault;
+    const char* rule;
+  } kRules[] = {
+      {on_cpu(device), "must be exact on the CPU, which has no FP8 instructions"},
+      {d.scheme == Scheme::w4a4, "must be exact for x in NVFP4 (W4A4)"},
+      {d.form != GemmForm::dense, "must be exact unless the GEMM is dense"},
+      {d.epilogue != Epilogue::none, "must be exact with SwiGLU"},
+      {d.out == DType::f32, "must be exact for out in FP32"},
+      {d.batch_invariant,
+       "must be exact with batch_invariant: cuBLASLt sums by the number of rows"},
+      {d.n % 16 != 0, "must be exact unless N is a multiple of 16"},
+      {!d.kernel.empty(), "must be exact for a kernel of the caller"},
+  };
+  for (const auto& r : kRules)
+    require<UnsupportedError>(!r.fault, "{}: arithmetic = fp8, {}", op, r.rule);
+}
+}  // namespace
+
 void check_description(const char* op, const GemmDescription& d, Device device) {
   require<ShapeError>(d.m >= 0 && d.m <= kMostRows, "{}: m = {}, must be in 0 … {}", op, d.m,
                       kMostRows);
@@ -263,6 +285,7 @@ void check_description(const char* op, const GemmDescription& d, Device device) 
                       d.max_workspace_bytes);
   require<ValueError>(!d.autotune || d.kernel.empty(),
                       "{}: kernel = '{}', must be empty with autotune = true", op, d.kernel);
+  if (d.arithmetic == Arithmetic::fp8) check_fp8(op, d, device);
   if (d.epilogue == Epilogue::none) return;
   require<ShapeError>(d.n % 32 == 0, ErrorCode::partial_block,
                       "{}: n = 2·I = {}, I must be a multiple of 16 for SwiGLU", op, d.n);

@@ -129,6 +129,7 @@ std::string describe(const GemmDescription& d) {
   else
     text += fmt::format("{}, out {}", ends_in_swiglu(d) ? ", SwiGLU" : "", dtype_name(d.out));
   if (d.batch_invariant) text += ", batch-invariant";
+  if (d.arithmetic == Arithmetic::fp8) text += ", fp8";
   return text;
 }
 
@@ -174,6 +175,8 @@ GemmTuning tune_gemm(const GemmDescription& description, Device device) {
   require<ShapeError>(description.m > 0, "tune_gemm: m = {}, must be at least 1", description.m);
   require<ValueError>(description.kernel.empty(), "tune_gemm: kernel = '{}', must be empty",
                       description.kernel);
+  require<ValueError>(description.arithmetic == Arithmetic::exact,
+                      "tune_gemm: arithmetic = fp8, must be exact: cuBLASLt chooses its kernels");
   GemmTuning tuning = tunable_backend("tune_gemm", device).tune(description, device);
   std::erase_if(cached_plans, [](const CachedPlan& k) { return k.description.autotune; });
   return tuning;

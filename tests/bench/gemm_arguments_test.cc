@@ -52,6 +52,7 @@ TEST(GemmBenchArguments, WhatItDoesNotUnderstandIsAnError) {
                                              {"--rows", "a"},
                                              {"--rows", "0"},
                                              {"--kernels", "all"},
+                                             {"--arithmetic", "exact"},
                                              {"4096x7168"}})
     EXPECT_THROW(parse(given), ValueError) << given.front();
 }

@@ -70,6 +70,15 @@ inline std::uint32_t __funnelshift_l(std::uint32_t low, std::uint32_t high, int 
   const std::uint64_t both = static_cast<std::uint64_t>(high) << 32 | low;
   return static_cast<std::uint32_t>(both << (by & 31) >> 32);
 }
+inline std::uint32_t __shfl_xor_sync(unsigned, std::uint32_t v, int mask) {
+  auto& words = nvfp4::emulated::warp_words().of;
+  const unsigned lane = threadIdx.x % 32;
+  words[lane][0] = v;
+  nvfp4::emulated::warp_barrier();
+  const std::uint32_t got = words[lane ^ static_cast<unsigned>(mask)][0];
+  nvfp4::emulated::warp_barrier();
+  return got;
+}
 inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline std::uint32_t __byte_perm(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
   const std::uint64_t bytes = static_cast<std::uint64_t>(b) << 32 | a;

@@ -8,7 +8,10 @@
 #include <memory>
 #include <mutex>
 
+#include "backends/cuda/gemm/fp8/fp8.h"
+#include "backends/cuda/gemm/fp8/launch.h"
 #include "backends/cuda/gemm/plan.h"
+#include "backends/cuda/gemm/sm100/cublaslt.h"
 #include "backends/cuda/gemm/tune.h"
 #include "backends/cuda/launchers.h"
 #include "backends/cuda/runtime.h"
@@ -77,6 +80,17 @@ KernelPlan choose(const GemmDescription& d, const Capability& capability) {
   return plan_kernels(problem, capability, false, usable_architectures());
 }
 
+/// Reports whether cuBLASLt has the GEMM in FP8, with and without a bias. The library's memory is
+/// allocated here, because a captured graph may not allocate.
+bool has_fp8(const GemmDescription& d, Device device) {
+  const Current current(device);
+  cublaslt::Product product = fp8::product_of(d.m, d.n, d.k, d.out);
+  product.device = device.index;
+  if (!cublaslt::is_supported(product)) return false;
+  product.bias = product.x;
+  return cublaslt::is_supported(product);
+}
+
 Capability capability_of(Device device) {
   return {.major = compute_major(device),
           .minor = compute_minor(device),
@@ -92,6 +106,14 @@ KernelPlan choose(const GemmDescription& d, Device device) {
   const Capability capability = capability_of(device);
   find_architecture(capability, usable_architectures());
   require_limits(d, device);
+  if (d.arithmetic == Arithmetic::fp8) {
+    std::string reason = fp8::why_unusable(capability);
+    if (reason.empty()) reason = cublaslt::why_unusable_for_fp8();
+    require<UnsupportedError>(reason.empty(), "plan_gemm: arithmetic = fp8 {}", reason);
+    const Architecture* const only[] = {&fp8::kArchitecture};
+    if (d.m >= fp8::fewest_rows(d.n, d.k) && has_fp8(d, device))
+      return plan_kernels(problem_of(d), capability, false, only);
+  }
   return choose(d, capability);
 }
 
@@ -113,9 +135,10 @@ GemmTuning tune(const GemmDescription& d, Device device) {
 }
 
 void plan(GemmPlan::Impl& plan) {
-  const GemmDescription& d = plan.description;
+  GemmDescription d = plan.description;
   auto chosen = std::make_shared<KernelPlan>(choose(d, plan.device));
-  if (d.autotune && d.m > 0)
+  d.arithmetic = Arithmetic::exact;  // of the kernels that are measured
+  if (d.autotune && d.m > 0 && chosen->architecture != &fp8::kArchitecture)
     *chosen =
         tuner_of(plan.device).plan(d, *chosen, tune_file(), measuring_on(plan.device), plan.tuned);
   require<UnsupportedError>(chosen->architecture->launch != nullptr,
@@ -179,11 +202,11 @@ void run(const GemmCall& call) {
   }
   // Without any choice of the tokens there is no room for x either.
   if (job.out.rows == 0) return;
+  if (chosen.architecture->staging_bytes != nullptr)
+    job.staging = call.workspace.subspan(static_cast<std::size_t>(staging_offset(chosen)));
   if (const QuantizedView* x = std::get_if<QuantizedView>(&a.x)) {
     if (chosen.architecture->reads_quantized_x) {
       job.quantized_x = x;
-      if (chosen.architecture->staging_bytes != nullptr)
-        job.staging = call.workspace.subspan(static_cast<std::size_t>(staging_offset(chosen)));
       job.x = MatrixView(x->codes, DType::bf16, x->shape.rows, x->shape.cols, kDense, x->device);
     } else {
       job.x = decode(*x, call.workspace.data() + staging_offset(chosen), call.stream);

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <span>
+
+#include "backends/cuda/gemm/plan.h"
+#include "backends/cuda/gemm/sm100/cublaslt.h"
+
+namespace nvfp4::cuda::fp8 {
+
+/// Returns a GEMM of the library whose operands are somewhere and dense.
+cublaslt::Product product_of(std::int64_t m, std::int64_t n, std::int64_t k, DType out);
+
+/// Enqueues the kernels before a GEMM of the library, and the GEMM: see Architecture::launch.
+void launch(const KernelPlan& plan, const FragmentGemmJob& job, std::span<std::byte> workspace);
+
+}  // namespace nvfp4::cuda::fp8
