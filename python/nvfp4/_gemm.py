@@ -207,7 +207,8 @@ def _left(x, w):
 def plan_gemm(w: PackedWeights, rows: int, *, x_dtype: Any = "bfloat16", out_dtype: Any = "bfloat16",
               form: Optional[str] = None, shared_x: bool = False, epilogue: str = "none",
               swiglu_limit: float = float("inf"), batch_invariant: bool = False, max_workspace_bytes: int = 0,
-              kernel: str = "", backend: str = "", top_k: int = 0, autotune: bool = False) -> GemmPlan:
+              kernel: str = "", backend: str = "", top_k: int = 0, autotune: bool = False,
+              arithmetic: str = "exact") -> GemmPlan:
     """Plans gemm() with w (of pack_weights) for results of up to `rows` rows.
 
     x_dtype    float32 (not on a GPU), bfloat16 or float16 (W4A16), or 'nvfp4' (W4A4)
@@ -230,6 +231,8 @@ def plan_gemm(w: PackedWeights, rows: int, *, x_dtype: Any = "bfloat16", out_dty
     autotune   GPU: the fastest kernel that `nvfp4 tune` or an earlier plan measured, from a file;
                otherwise it is measured now, which takes up to some seconds. Not while a graph is
                captured.
+    arithmetic 'exact', or 'fp8': a Hopper GPU rounds x and w to E4M3, with a factor for each row, from
+               a number of rows on. For dense W4A16 GEMMs with 16-bit results and N % 16 == 0
     Returns a GemmPlan: kernel, tile, workspace_bytes, rows, form, epilogue, x_dtype, out_dtype; its
     repr is one line. Raises ShapeError, InvalidValueError, UnsupportedError, TypeError.
     """
@@ -240,7 +243,7 @@ def plan_gemm(w: PackedWeights, rows: int, *, x_dtype: Any = "bfloat16", out_dty
                           for d in (x_dtype, out_dtype))
     return _core.plan_gemm(w._weights, rows, x_dtype, out_dtype, form, shared_x, epilogue,
                            swiglu_limit, batch_invariant, max_workspace_bytes, kernel, backend,
-                           top_k, autotune)
+                           top_k, autotune, arithmetic)
 
 
 def _factors(left, groups, alpha):

@@ -118,6 +118,7 @@ T from_name(const char* argument, std::string_view name,
 constexpr std::array<std::string_view, 3> kDTypes = {"float32", "bfloat16", "float16"};
 constexpr std::array<std::string_view, 4> kForms = {"dense", "grouped", "routed", "every_group"};
 constexpr std::array<std::string_view, 3> kEpilogues = {"none", "swiglu", "swiglu_quantize"};
+constexpr std::array<std::string_view, 2> kArithmetics = {"exact", "fp8"};
 constexpr std::string_view kQuantized = "nvfp4";
 
 /// Returns the name of a value, the inverse of from_name().
@@ -134,7 +135,7 @@ GemmPlan make_plan(const Packed& w, std::int64_t rows, const std::string& x, con
                    const std::string& form, bool shared_x, const std::string& epilogue,
                    float swiglu_limit, bool batch_invariant, std::int64_t max_workspace_bytes,
                    const std::string& kernel, const std::string& backend, std::int64_t top_k,
-                   bool autotune) {
+                   bool autotune, const std::string& arithmetic) {
   GemmDescription d{.m = rows,
                     .form = from_name<GemmForm>("form", form, kForms),
                     .scheme = x == kQuantized ? Scheme::w4a4 : Scheme::w4a16,
@@ -143,6 +144,7 @@ GemmPlan make_plan(const Packed& w, std::int64_t rows, const std::string& x, con
                     .epilogue = from_name<Epilogue>("epilogue", epilogue, kEpilogues),
                     .swiglu_limit = swiglu_limit,
                     .batch_invariant = batch_invariant,
+                    .arithmetic = from_name<Arithmetic>("arithmetic", arithmetic, kArithmetics),
                     .max_workspace_bytes = max_workspace_bytes,
                     .kernel = kernel,
                     .autotune = autotune,
@@ -255,7 +257,7 @@ void bind_plan(nb::module_& m) {
         "shared_x"_a = false, "epilogue"_a = "none",
         "swiglu_limit"_a = std::numeric_limits<float>::infinity(), "batch_invariant"_a = false,
         "max_workspace_bytes"_a = 0, "kernel"_a = "", "backend"_a = "", "top_k"_a = 0,
-        "autotune"_a = false);
+        "autotune"_a = false, "arithmetic"_a = "exact");
 }
 
 }  // namespace

@@ -106,6 +106,16 @@ def test_an_unknown_choice_of_activations_is_named(monkeypatch):
         Configured.from_config(MODELOPT).scheme("a.q_proj")
 
 
+def test_linear_layers_follow_the_arithmetic_of_the_environment(monkeypatch):
+    monkeypatch.setenv("NVFP4_ARITHMETIC", "")
+    assert LinearMethod(None, "W4A16", "a").arithmetic == "exact"
+    monkeypatch.setenv("NVFP4_ARITHMETIC", "fp8")
+    assert LinearMethod(None, "W4A16", "a").arithmetic == "fp8"
+    monkeypatch.setenv("NVFP4_ARITHMETIC", "bf16")
+    with pytest.raises(nvfp4.InvalidValueError, match="NVFP4_ARITHMETIC=bf16, must be exact or fp8"):
+        LinearMethod(None, "W4A16", "a")
+
+
 @pytest.mark.parametrize("target, message", [
     ("re:([a-z0-9_.]+)+!$", "no target of config_groups"), ("re:(?!x)([a-z0-9_.]+)+[A-Z]$", "takes more than")])
 def test_a_target_that_re_takes_years_for_ends(target, message):

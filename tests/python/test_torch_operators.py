@@ -90,6 +90,17 @@ def test_layers_know_shape_and_dtype(name, arguments):
                           test_utils=("test_schema", "test_faketensor"))
 
 
+def test_linear_and_its_layer_pass_the_arithmetic_on():
+    layer = nvfp4.torch.Nvfp4Linear.from_linear(torch.nn.Linear(64, 32), scheme="w4a16")
+    y, x = layer(tensor(6, 6, 64)), tensor(6, 6, 64)
+    assert torch.equal(torch.ops.nvfp4.linear(x, layer.weight, 32, layer.bias, arithmetic="exact"), y)
+    layer.arithmetic = "fp8"
+    with pytest.raises(nvfp4.UnsupportedError, match="arithmetic = fp8, must be exact on the CPU"):
+        layer(x)
+    with pytest.raises(nvfp4.InvalidValueError, match="arithmetic = 'fp4', must be one of exact, fp8"):
+        torch.ops.nvfp4.linear(x, layer.weight, 32, arithmetic="fp4")
+
+
 def test_routed_rows_are_those_of_their_matrix():
     x = tensor(6, 6, 64)
     weights = [nvfp4.quantize(tensor(7 + g, 24, 64)) for g in range(3)]

@@ -11,14 +11,27 @@ from .._versions import warn_if_untested
 
 NAME = "nvfp4"
 ACTIVATIONS = ("auto", "nvfp4", "bf16")
+ARITHMETICS = ("exact", "fp8")
+
+
+def _choice(variable, choices):
+    """Returns the value of an environment variable; by default the first choice."""
+    asked = os.environ.get(variable) or choices[0]
+    if asked not in choices:
+        *others, last = choices
+        raise InvalidValueError(f"{variable}={asked}, must be {', '.join(others)} or {last}")
+    return asked
+
+
+def arithmetic():
+    """Returns the arithmetic of linear layers (nvfp4.plan_gemm), by NVFP4_ARITHMETIC in the environment."""
+    return _choice("NVFP4_ARITHMETIC", ARITHMETICS)
 
 
 def quantizes_activations(has_fp4_tensor_cores):
     """Returns whether W4A4 layers quantize their inputs, by NVFP4_ACTIVATIONS in the environment: `nvfp4`, `bf16`, or
     `auto`, which is `nvfp4` on CPUs and on GPUs with FP4 tensor cores; on other GPUs BF16 is faster and more accurate."""
-    asked = os.environ.get("NVFP4_ACTIVATIONS") or "auto"
-    if asked not in ACTIVATIONS:
-        raise InvalidValueError(f"NVFP4_ACTIVATIONS={asked}, must be {', '.join(ACTIVATIONS[:-1])} or {ACTIVATIONS[-1]}")
+    asked = _choice("NVFP4_ACTIVATIONS", ACTIVATIONS)
     return has_fp4_tensor_cores if asked == "auto" else asked == "nvfp4"
 
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from .._errors import FormatError, ShapeError, UnsupportedError
 from ..torch.operators import InputMode, fuses_swiglu, pack_bytes
 from ..torch.weights import positive
+from .config import arithmetic
 
 BLOCK = 16
 
@@ -67,6 +68,7 @@ class LinearMethod:
 
     def __init__(self, form, scheme, name):
         self.form, self.scheme, self.name = form, scheme, name
+        self.arithmetic = arithmetic()
 
     def create_weights(self, layer, input_size_per_partition, output_partition_sizes, input_size,
                        output_size, params_dtype, **attributes):
@@ -105,7 +107,7 @@ class LinearMethod:
 
     def apply(self, layer, x: Tensor, bias=None):
         return torch.ops.nvfp4.linear(x, layer.weight, layer.output_size_per_partition, bias,
-                                      layer.input_multiplier, self.input_mode)
+                                      layer.input_multiplier, self.input_mode, self.arithmetic)
 
 
 def _scalars_of_each_half(loader):

@@ -105,8 +105,11 @@ class Nvfp4Linear(_Packs, nn.Linear):
 
     quantize_input  W4A4: x is quantized with the checkpoint's input scale, or, where it has none,
                     with one that is measured for each row
+
+    The attribute `arithmetic` is that of nvfp4.plan_gemm.
     """
 
+    arithmetic = "exact"
     fused = None  #: the FusedLinears that contains this layer
 
     def __init__(self, form, checkpoint_name, rows, cols, bias, quantize_input, has_input_scale,
@@ -209,7 +212,8 @@ class Nvfp4Linear(_Packs, nn.Linear):
         if self.fused is not None:
             return self.fused(self, x)
         scale = self.input_multiplier if self.input_mode == InputMode.STATIC else None
-        return torch.ops.nvfp4.linear(x, self.packed_weight, self.out_features, self.bias, scale, self.input_mode)
+        return torch.ops.nvfp4.linear(x, self.packed_weight, self.out_features, self.bias, scale, self.input_mode,
+                                      self.arithmetic)
 
     def extra_repr(self):
         return (f"in_features={self.in_features}, out_features={self.out_features}, "
@@ -293,7 +297,8 @@ class FusedLinears:
             if not torch.compiler.is_compiling() and part.weight is not owner.weight:
                 raise UnsupportedError(f"{part.checkpoint_name}.weight was assigned, must be loaded by load_state_dict")
             scale = owner.input_multiplier if owner.input_mode == InputMode.STATIC else None
-            held = x, state, torch.ops.nvfp4.linear(x, owner.packed_weight, self.rows, self._bias(), scale, owner.input_mode)
+            held = x, state, torch.ops.nvfp4.linear(x, owner.packed_weight, self.rows, self._bias(), scale, owner.input_mode,
+                                                    owner.arithmetic)
             self._held = held if self._runs and state is not None else None
         begin, end = part.columns
         if end == self.rows:

@@ -32,7 +32,8 @@ class InputMode(enum.IntEnum):
 
 _MODES = frozenset(map(int, InputMode))
 _INPUT = "Tensor? input_scale=None, int input_mode=0"
-_library.define(f"linear(Tensor x, Tensor weights, int rows, Tensor? bias=None, {_INPUT}) -> Tensor")
+_library.define(f"linear(Tensor x, Tensor weights, int rows, Tensor? bias=None, {_INPUT}, "
+                "str arithmetic='exact') -> Tensor")
 _library.define("routed_linear(Tensor x, Tensor weights, int rows, int groups, Tensor expert_ids, "
                 f"{_INPUT}) -> Tensor")
 _library.define("grouped_linear(Tensor x, Tensor weights, int rows, Tensor row_ends, "
@@ -54,10 +55,12 @@ def reserve_workspace(device, cols):
         _WORKSPACES[device] = torch.zeros(size, dtype=torch.uint8, device=device)
 
 
-def workspace(size, device):
-    """Returns `size` bytes of zeros that a GEMM leaves zero, or None for none."""
+def workspace(size, device, zeros=True):
+    """Returns `size` bytes of zeros that a GEMM leaves zero, or None for none. A GEMM in FP8 needs no zeros."""
     if not size:
         return None
+    if not zeros:
+        return torch.empty(size, dtype=torch.uint8, device=device)
     held = _WORKSPACES.get(device)
     if held is None or size > held.numel():
         return torch.zeros(size, dtype=torch.uint8, device=device)
@@ -155,16 +158,16 @@ class _Weights:
         self.packed = packed_weights(tensor.detach(), rows, cols, groups)
         self._plans = {}
 
-    def plan(self, count, x, form, quantized, top_k):
+    def plan(self, count, x, form, quantized, top_k, arithmetic):
         """Returns the plan for `count` rows of x. `top_k`: experts that share each row."""
         shared = form == "routed" and x.shape[0] != count
-        key = count, x.dtype, form, quantized, top_k, shared
+        key = count, x.dtype, form, quantized, top_k, shared, arithmetic
         if key not in self._plans:
             if len(self._plans) >= 256:
                 self._plans.clear()
             self._plans[key] = _gemm.plan_gemm(
                 self.packed, count, x_dtype="nvfp4" if quantized else x.dtype, out_dtype=x.dtype,
-                form=form, top_k=top_k, shared_x=shared)
+                form=form, top_k=top_k, shared_x=shared, arithmetic=arithmetic)
         return self._plans[key]
 
 
@@ -178,7 +181,7 @@ def _weights_in(tensor, rows, cols, groups):
     return known
 
 
-def _multiply(x, weights, rows, scale, mode, groups=1, bias=None, row_ends=None, expert_ids=None):
+def _multiply(x, weights, rows, scale, mode, groups=1, bias=None, row_ends=None, expert_ids=None, arithmetic="exact"):
     _check_mode(scale, mode)
     if x.device.type == "cpu":
         follow_torch_threads()
@@ -193,8 +196,8 @@ def _multiply(x, weights, rows, scale, mode, groups=1, bias=None, row_ends=None,
     out = (x.new_zeros if form == "grouped" else x.new_empty)((count, rows))
     if count:
         known = _weights_in(weights, rows, x.shape[-1], groups)
-        plan = known.plan(count, x, form, mode != InputMode.NONE, top_k)
-        space = workspace(plan.workspace_bytes, x.device)
+        plan = known.plan(count, x, form, mode != InputMode.NONE, top_k, arithmetic)
+        space = workspace(plan.workspace_bytes, x.device, not plan.kernel.startswith("fp8"))
         _core.gemm(plan, _input(x, scale, mode), known.packed._weights, as_array(out), 1.0, None,
                    as_array(None if bias is None else bias.float()), as_array(row_ends), None,
                    as_array(space), stream_of(x), as_array(expert_ids))
@@ -202,9 +205,9 @@ def _multiply(x, weights, rows, scale, mode, groups=1, bias=None, row_ends=None,
 
 
 def linear(x: Tensor, weights: Tensor, rows: int, bias: Optional[Tensor] = None,
-           input_scale: Optional[Tensor] = None, input_mode: int = InputMode.NONE) -> Tensor:
-    """Returns y [..., rows] = x · Wᵀ + bias in the dtype of x."""
-    y = _multiply(x.reshape(-1, x.shape[-1]), weights, rows, input_scale, input_mode, bias=bias)
+           input_scale: Optional[Tensor] = None, input_mode: int = InputMode.NONE, arithmetic: str = "exact") -> Tensor:
+    """Returns y [..., rows] = x · Wᵀ + bias in the dtype of x. `arithmetic` is that of nvfp4.plan_gemm."""
+    y = _multiply(x.reshape(-1, x.shape[-1]), weights, rows, input_scale, input_mode, bias=bias, arithmetic=arithmetic)
     return y.view(*x.shape[:-1], rows)
 
 
@@ -252,7 +255,7 @@ for _name, _function in (("linear", linear), ("grouped_linear", grouped_linear),
 
 
 @torch.library.register_fake("nvfp4::linear", lib=_library)
-def _(x, weights, rows, bias=None, input_scale=None, input_mode=InputMode.NONE):
+def _(x, weights, rows, bias=None, input_scale=None, input_mode=InputMode.NONE, arithmetic="exact"):
     return x.new_empty((*x.shape[:-1], rows))
 
 
@@ -288,7 +291,7 @@ def _linear_backward(ctx, gradient):
         to_x = to_x.view(*gradient.shape[:-1], ctx.cols)
     if any(ctx.needs_input_grad[3:4]):  # arguments with default values are left out
         to_bias = flat.sum(0)
-    return to_x, None, None, to_bias, None, None
+    return to_x, None, None, to_bias, None, None, None
 
 
 def _keep_grouped(ctx, inputs, output):
