@@ -1,6 +1,7 @@
 // Experts that a model stacks: one by one in the output, or stacks there, too.
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/families/family.h"
+#include "layers/moe_cases.h"
 
 namespace nvfp4::quantize_stacks_test {
 
@@ -135,6 +136,43 @@ TEST_P(StackedExpertsOfAModel, StayStacksWhereModelOptExportsThem) {
 
 /// The layouts are those of GPT-OSS: [experts, N, K] and [experts, K, N]. The down projections are
 /// square.
+TEST(StackedExperts, DownProjOrientsASquareStack) {
+  for (const bool by_columns : {false, true}) {
+    const TempDir dir;
+    const TestTensor square = random_tensor("l.experts.gate_up_proj", {2, 64, 64}),
+                     down = by_columns ? random_tensor("l.experts.down_proj", {2, 32, 64})
+                                       : random_tensor("l.experts.down_proj", {2, 64, 32});
+    std::vector<TestTensor> single;
+    const auto add = [&](const TestTensor& stack, std::int64_t e, const char* part,
+                         std::int64_t first, std::int64_t rows, std::int64_t cols) {
+      TestTensor& t = single.emplace_back(
+          random_tensor(fmt::format("l.experts.{}.{}.weight", e, part), {rows, cols}));
+      const auto begin =
+          stack.bytes.begin() + 2 * (e * stack.spec.shape[1] * stack.spec.shape[2] + first * cols);
+      t.bytes = by_columns ? transposed(stack, e, first, 1, rows)
+                           : std::vector(begin, begin + 2 * rows * cols);
+    };
+    for (const std::int64_t e : {0, 1}) {
+      add(square, e, "gate_proj", 0, 32, 64);
+      add(square, e, "up_proj", 32, 32, 64);
+      add(down, e, "down_proj", 0, 64, 32);
+    }
+    write_model(dir / "stacked", {{square, down}}, R"({"hidden_size": 64})");
+    write_model(dir / "single", {single}, R"({"hidden_size": 64})");
+    EXPECT_EQ(compare_checkpoints(dir / "stacked", dir / "single").identical, 6);
+    const Matrix x = test::make(test::Fill::gaussian, 7, 64, 2, DType::bf16);
+    const test::MoeCase routing(7, 16, 16, false, 4, 0);
+    std::vector<Matrix> results;
+    for (const std::string name : {"stacked", "single"}) {
+      quantize_checkpoint(quantize_options(dir / name, dir / (name + "4")));
+      results.push_back(test::run(load_moe(Checkpoint(dir / name), "l", {}, Unquantized::quantize),
+                                  x.view(), routing.routing()));
+    }
+    expect_same_tensors(dir / "stacked4", dir / "single4");
+    EXPECT_TRUE(test::same_bits(results[0], results[1]));
+  }
+}
+
 TEST(StackedExpertsOfMxfp4, AreComparedWithStacksOfModelOpt) {
   const TempDir dir;
   const std::string p = "model.layers.0.mlp.experts.";

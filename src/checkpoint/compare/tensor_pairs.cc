@@ -9,7 +9,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include "checkpoint/families/experts.h"
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/families/select.h"
 #include "checkpoint/source/cache.h"
@@ -26,11 +25,10 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 
 /// Returns the pairs of `stacked` with the experts of `other`, or none unless every expert exists
 /// and fits.
-std::vector<TensorPair> unstack(const LogicalTensor& stacked, const ModelConfig& config,
-                                const CheckpointReader& other) try {
+std::vector<TensorPair> unstack(const LogicalTensor& stacked, const CheckpointReader& own,
+                                const ModelConfig& config, const CheckpointReader& other) try {
   std::vector<TensorPair> pairs;
-  for (const WeightSlice& slice :
-       slice_experts(stacked.plain_info(), config, orientation(stacked))) {
+  for (const WeightSlice& slice : slices_of(stacked, own.tensors(), config)) {
     const LogicalTensor* t = other.find(slice.module + ".weight");
     const std::vector<std::int64_t> shape{slice.rows, slice.cols};
     if (t == nullptr || t->shape != shape) return {};
@@ -78,7 +76,7 @@ void pair_stacks(const CheckpointReader& a, const CheckpointReader& b, bool swap
     if (!left_a.contains(t.name)) continue;
     if (classify(t.plain_info(), "").kind != "stacked experts") continue;
     if (!config) config = parse_model_config(a.config_text(), a.config_file());
-    std::vector<TensorPair> pairs = unstack(t, *config, b);
+    std::vector<TensorPair> pairs = unstack(t, a, *config, b);
     if (pairs.empty()) continue;
     left_a.erase(t.name);
     for (TensorPair& pair : pairs) {

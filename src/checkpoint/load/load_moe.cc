@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 
-#include "checkpoint/families/experts.h"
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/load/layer_weights.h"
 #include "core/printable.h"
@@ -82,7 +81,8 @@ std::vector<WeightView> load_stack(LayerWeights& weights, const std::string& exp
   if (const std::string text = weights.reader().config_text(); !text.empty() || t.is_plain())
     config = checkpoint::parse_model_config(text, weights.reader().config_file());
   if (t.is_plain()) {
-    for (const checkpoint::WeightSlice& s : checkpoint::slice_experts(*t.data.info, config))
+    for (const checkpoint::WeightSlice& s :
+         checkpoint::slices_of(t, weights.reader().tensors(), config))
       list.push_back(weights.slice(t, s.offset, s.rows, s.cols, s.row_stride, s.col_stride));
     return list;
   }

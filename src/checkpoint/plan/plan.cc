@@ -22,6 +22,7 @@
 #include "checkpoint/plan/recipe_choice.h"
 #include "checkpoint/plan/supply.h"
 #include "checkpoint/plan/weight_slices.h"
+#include "checkpoint/source/quantized_tensors.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
@@ -200,7 +201,7 @@ class Planner {
                                format_ && !is_fp8(c.matrices.action) &&
                                keeps_stacks(*format_, config_, t);
     if (experts)
-      c.matrices.slices = slice_experts(*c.info, config_, orientation(t), c.matrices.stays_stacked);
+      c.matrices.slices = slices_of(t, model_.tensors, config_, c.matrices.stays_stacked);
     require<UnsupportedError>(!t.is_nvfp4() || t.shape.size() == 2 || experts,
                               "{}: a stack of {} matrices that are no experts, only matrices can "
                               "be converted",

@@ -19,6 +19,20 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kIndex = "model.safetensors.index.json";
 
+/// Returns the orientation that the down_proj of a square gate_up_proj has, otherwise null.
+std::optional<bool> orientation_of_down(const LogicalTensor& stack,
+                                        std::span<const LogicalTensor> tensors) {
+  constexpr std::string_view kFused = "gate_up_proj";
+  const std::size_t at = stack.name.rfind(kFused);
+  if (at == stack.name.npos || stack.rows() != stack.cols()) return std::nullopt;
+  const std::string name = std::string(stack.name).replace(at, kFused.size(), "down_proj");
+  const auto down = std::ranges::find(tensors, name, &LogicalTensor::name);
+  if (down == tensors.end() || down->shape.size() != 3) return std::nullopt;
+  // Both sizes of gate_up_proj are the hidden size, which is the output of down_proj.
+  const bool rows = down->rows() == stack.rows(), columns = down->cols() == stack.rows();
+  return rows == columns ? std::nullopt : std::optional(columns);
+}
+
 }  // namespace
 
 CheckpointReader::CheckpointReader(const fs::path& given, Naming naming) try {
@@ -116,6 +130,14 @@ void CheckpointReader::require_scales(const fs::path& path,
 const LogicalTensor* CheckpointReader::find(std::string_view name) const {
   const auto it = by_name_.find(name);
   return it == by_name_.end() ? nullptr : &tensors_[it->second];
+}
+
+std::vector<WeightSlice> slices_of(const LogicalTensor& stack,
+                                   std::span<const LogicalTensor> tensors,
+                                   const ModelConfig& config, bool whole) {
+  std::optional<bool> transposed = orientation(stack);
+  if (!transposed) transposed = orientation_of_down(stack, tensors);
+  return slice_experts(stack.plain_info(), config, transposed, whole);
 }
 
 }  // namespace nvfp4::checkpoint

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "checkpoint/families/experts.h"
 #include "checkpoint/formats/declared.h"
 #include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/gguf/view.h"
@@ -54,5 +55,11 @@ class CheckpointReader {
   bool complete_ = true;
   std::string model_type_, config_text_, config_file_;
 };
+
+/// Returns slice_experts() of a stack among the `tensors` of its model. Of a square gate_up_proj,
+/// down_proj tells rows from columns.
+std::vector<WeightSlice> slices_of(const LogicalTensor& stack,
+                                   std::span<const LogicalTensor> tensors,
+                                   const ModelConfig& config, bool whole = false);
 
 }  // namespace nvfp4::checkpoint
