@@ -18,7 +18,7 @@ TEST(ModelOpt, ConfigsSayWhatLoadersDemand) {
   EXPECT_EQ(config["ignore"], Json::parse(R"(["lm_head"])"));
   EXPECT_EQ(config["quant_algo"], "NVFP4");
   EXPECT_EQ(config["quant_method"], "modelopt");
-  const Json side = kModelOpt.hf_quant_config(facts);
+  const Json side = kModelOpt.hf_quant_config(facts, config);
   EXPECT_EQ(side["producer"]["name"], "modelopt");
   EXPECT_EQ(side["quantization"],
             Json::parse(R"({"quant_algo": "NVFP4", "kv_cache_quant_algo": null, "group_size": 16,
@@ -27,7 +27,9 @@ TEST(ModelOpt, ConfigsSayWhatLoadersDemand) {
   EXPECT_EQ(kModelOpt.quantization_config(a16)["quant_algo"], "W4A16_NVFP4");
   EXPECT_FALSE(
       kModelOpt.quantization_config(a16)["config_groups"]["group_0"].contains("input_activations"));
-  EXPECT_EQ(kModelOpt.hf_quant_config(a16)["quantization"]["quant_algo"], "W4A16_NVFP4");
+  EXPECT_EQ(kModelOpt.hf_quant_config(
+                a16, kModelOpt.quantization_config(a16))["quantization"]["quant_algo"],
+            "W4A16_NVFP4");
 }
 
 TEST(CompressedTensors, ConfigIsTheOneOfTheFormat) {
@@ -65,7 +67,8 @@ TEST(Schemes, BothInOneCheckpointAreDeclaredByName) {
       "m.o_proj": {"quant_algo": "W4A16_NVFP4", "group_size": 16},
       "m.q_proj": {"quant_algo": "NVFP4", "group_size": 16}})");
   EXPECT_EQ(config["quantized_layers"], layers);
-  EXPECT_EQ(kModelOpt.hf_quant_config(facts(one))["quantization"]["quantized_layers"], layers);
+  EXPECT_EQ(kModelOpt.hf_quant_config(facts(one), config)["quantization"]["quantized_layers"],
+            layers);
   const auto expect_groups = [&](const CheckpointFormat& format,
                                  std::span<const std::string> weights_only, const char* w4a4,
                                  const char* w4a16) {

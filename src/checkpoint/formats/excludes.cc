@@ -38,8 +38,7 @@ constexpr Fused kFused[] = {
     {"c_fc_0 c_fc_1", "gate_up_proj"},
     {"w1 w3", "w13 gate_up_proj"},
     {"q_a_proj kv_a_proj_with_mqa", "fused_qkv_a_proj fused_qkv_a_proj_with_mqa"},
-    {"wq_a wkv", "fused_wqa_wkv"},
-    {"wq_a wkv_a", "wqkv_a"},
+    {"wq_a wkv", "fused_wqa_wkv wqkv_a"},
     {"in_proj_qkv in_proj_z", "in_proj_qkvz"},
     {"in_proj_a in_proj_b", "in_proj_ba"},
 };

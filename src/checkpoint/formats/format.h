@@ -62,6 +62,8 @@ struct ConfigFacts {
   std::span<const std::string> model_types = {};
   /// The "quantization_config" of a DeepSeek-V4 input. It stays, except for the experts.
   const Json* native = nullptr;
+  /// Takes a line for each exclusion that also covers a quantized module. May be null.
+  std::vector<std::string>* warnings = nullptr;
 
   Scheme scheme_of(const std::string& module) const {
     return std::ranges::binary_search(weights_only, module) ? Scheme::w4a16 : scheme;
@@ -121,8 +123,9 @@ struct CheckpointFormat {
   float (*stored_global)(const GlobalScale& scale) = nullptr;
   /// Returns "quantization_config" of config.json.
   Json (*quantization_config)(const ConfigFacts& facts) = nullptr;
-  /// Returns hf_quant_config.json. Null: the format has none.
-  Json (*hf_quant_config)(const ConfigFacts& facts) = nullptr;
+  /// Returns hf_quant_config.json. `config`: what quantization_config() returned. Null: the format
+  /// has none.
+  Json (*hf_quant_config)(const ConfigFacts& facts, const Json& config) = nullptr;
   /// The format can hold DeepSeek-V4: quantized experts beside its FP8 modules and their
   /// configuration.
   bool keeps_native = false;

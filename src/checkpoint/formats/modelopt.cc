@@ -127,8 +127,10 @@ Json quantization_config(const ConfigFacts& facts) {
       add(std::move(eight));
     }
   }
+  ExcludeList excludes = exclude_globs(facts);
+  if (facts.warnings != nullptr) *facts.warnings = std::move(excludes.conflicts);
   Json json = {{"config_groups", std::move(groups)},
-               {"ignore", exclude_globs(facts).entries},
+               {"ignore", std::move(excludes.entries)},
                {"quant_algo", all_algorithm(facts)},
                {"producer", producer()},
                {"quant_method", "modelopt"}};
@@ -138,13 +140,13 @@ Json quantization_config(const ConfigFacts& facts) {
   return json;
 }
 
-Json hf_quant_config(const ConfigFacts& facts) {
+Json hf_quant_config(const ConfigFacts& facts, const Json& config) {
   if (facts.native != nullptr) return nullptr;
   Json json = {
       {"quant_algo", all_algorithm(facts)},
       {"kv_cache_quant_algo", facts.kv_cache.empty() ? Json(nullptr) : Json(facts.kv_cache)},
       {"group_size", 16},
-      {"exclude_modules", exclude_globs(facts).entries}};
+      {"exclude_modules", config.at("ignore")}};
   if (facts.is_mixed()) json["quantized_layers"] = quantized_layers(facts);
   return {{"producer", producer()}, {"quantization", std::move(json)}};
 }

@@ -431,18 +431,23 @@ class Planner {
     require<UnsupportedError>(!native_ || plan_.weights_only == 0,
                               "W4A16 beside W4A4, which the configuration of DeepSeek-V4 cannot "
                               "say; hint: --scheme chooses one for all experts");
-    const ConfigFacts facts = {plan_.scheme,          modules_.kept,
-                               modules_.quantized,    modules_.fp8,
-                               modules_.weights_only, cache_type_,
-                               config_.model_types,   native_ ? &declared_->json : nullptr};
+    std::vector<std::string> warnings;
+    const ConfigFacts facts = {plan_.scheme,
+                               modules_.kept,
+                               modules_.quantized,
+                               modules_.fp8,
+                               modules_.weights_only,
+                               cache_type_,
+                               config_.model_types,
+                               native_ ? &declared_->json : nullptr,
+                               &warnings};
     if (format_->quantization_config) quantization_ = format_->quantization_config(facts);
     plan_.config_json = quantization_.is_null() ? without_quantization_config(config_)
                                                 : with_quantization_config(config_, quantization_);
-    const Json side = format_->hf_quant_config ? format_->hf_quant_config(facts) : Json();
-    if (!side.is_null()) {
-      plan_.hf_quant_json = dump_pretty(side, 4) + "\n";
-      warn(exclude_globs(facts).conflicts);
-    }
+    if (format_->hf_quant_config)
+      if (const Json side = format_->hf_quant_config(facts, quantization_); !side.is_null())
+        plan_.hf_quant_json = dump_pretty(side, 4) + "\n";
+    warn(warnings);
     warn(caches_->warnings(options_.layers != nullptr && !options_.layers->kv_cache.empty()));
   }
 
