@@ -93,6 +93,36 @@ TEST(Verify, SourceThatMatchesWithdrawsGuesses) {
   }
 }
 
+TEST(Verify, SourceGivesTheWindowOfGlobalScales) {
+  // The largest maximum of a block is 1. The method mse needs a global scale for 1.75.
+  struct Case {
+    float smallest;  ///< maximum of a block beside one of zeros
+    std::string max, mse;
+  };
+  for (const Case& c :
+       {Case{0x1p-13f, "", ""}, Case{0x1.cp-15f, "", "scale-subnormal"}, Case{0x1p-16f, "", ""}})
+    for (const std::string method : {"max", "mse"}) {
+      const TempDir dir;
+      std::vector<float> values(32 * 64);
+      for (std::size_t i = 16; i < values.size(); ++i)
+        values[i] = (i < 32 ? c.smallest : 1.0f) / static_cast<float>(1 + i % 2);
+      TestTensor tensor = random_tensor("model.layers.0.mlp.down_proj.weight", {32, 64});
+      tensor.bytes = encode(values, safetensors::DType::bf16);
+      write_model(dir / "source", {{std::move(tensor)}}, kLlamaConfig);
+      auto options = quantize_options(dir / "source", dir / "out");
+      options.method = method;
+      quantize_checkpoint(options);
+      const VerifyReport guess = verify_checkpoint(verify_options(dir / "out"));
+      EXPECT_EQ(codes_of(guess).contains("scale-saturated"), method == "max") << text_of(guess);
+      std::set<std::string> found =
+          codes_of(verify_checkpoint({dir / "out", dir / "source", "", {}}));
+      std::erase_if(found, [](const std::string& code) { return !code.starts_with("scale-"); });
+      const std::string& expected = method == "max" ? c.max : c.mse;
+      EXPECT_EQ(found, expected.empty() ? std::set<std::string>{} : std::set{expected})
+          << c.smallest;
+    }
+}
+
 TEST(Verify, UnknownLoaderAndPathAreRefused) {
   const TempDir dir;
   auto options = verify_options(dir / "nowhere");

@@ -16,6 +16,7 @@
 #include "core/parallel_for.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint/checkpoint.h"
+#include "quantizers/encode_block.h"
 
 namespace nvfp4 {
 namespace {
@@ -27,6 +28,13 @@ struct Sums {
   double squared_error = 0, squared_norm = 0;
   float max_error = 0;
   bool identical = true;
+  float smallest_block = 0, largest_block = 0;  ///< as in TensorPair
+
+  void add_blocks(float smallest, float largest) {
+    if (largest == 0) return;
+    smallest_block = largest_block == 0 ? smallest : std::min(smallest_block, smallest);
+    largest_block = std::max(largest_block, largest);
+  }
 };
 
 struct Chunk {
@@ -103,6 +111,13 @@ bool same_bytes(const TensorPair& pair, const Chunk& c) {
   return a == b;
 }
 
+/// Reports whether each 16 elements of a pair become a block, under one global scale for all.
+bool becomes_blocks(const TensorPair& pair) {
+  const LogicalTensor& t = *pair.b.tensor;
+  return t.is_nvfp4() && t.globals.size() == 1 && !(t.transposed && pair.b.whole()) &&
+         !pair.a.tensor->is_four_bits();
+}
+
 Sums measure(const TensorPair& pair, const Chunk& c) {
   if (!pair.a.tensor->readable()) {  // then both have the same dtype
     Sums sums;
@@ -117,6 +132,11 @@ Sums measure(const TensorPair& pair, const Chunk& c) {
   pair.a.read(c.begin, cols, a);
   pair.b.read(c.begin, cols, b);
   Sums sums = measure(a, b);
+  if (becomes_blocks(pair))
+    for (std::size_t i = 0; i + kBlock <= a.size(); i += kBlock) {
+      const float largest = block_amax(&a[i], kBlock);
+      sums.add_blocks(largest, largest);
+    }
   if (sums.identical && pair.a.whole() && pair.b.whole() && !pair.a.tensor->exact_as_float() &&
       pair.a.tensor->form_name() == pair.b.tensor->form_name())
     sums.identical = same_bytes(pair, c);
@@ -143,19 +163,25 @@ void exchange(const std::vector<TensorPair>& pairs, const std::vector<bool>& min
   nlohmann::json items = nlohmann::json::array();
   for (std::size_t p = 0; p < pairs.size(); ++p) {
     const Sums& s = totals[p];
-    items.push_back(mine[p]
-                        ? nlohmann::json{json_number(s.squared_error), json_number(s.squared_norm),
-                                         json_number(s.max_error), s.identical}
-                        : nlohmann::json());
+    items.push_back(mine[p] ? nlohmann::json{json_number(s.squared_error),
+                                             json_number(s.squared_norm), json_number(s.max_error),
+                                             s.identical, json_number(s.smallest_block),
+                                             json_number(s.largest_block)}
+                            : nlohmann::json());
   }
   measured.exchange("pairs", identity_of(pairs), items);
   for (std::size_t p = 0; p < pairs.size(); ++p) {
     const nlohmann::json& item = items[p];
     if (item.is_null()) continue;
-    require<FormatError>(item.is_array() && item.size() == 4 && item[3].is_boolean(),
+    require<FormatError>(item.is_array() && item.size() == 6 && item[3].is_boolean(),
                          "the results of a rank for {} are malformed", pairs[p].name);
-    totals[p] = {number_from_json(item[0], pairs[p].name), number_from_json(item[1], pairs[p].name),
-                 static_cast<float>(number_from_json(item[2], pairs[p].name)), item[3].get<bool>()};
+    const auto number = [&](std::size_t i) { return number_from_json(item[i], pairs[p].name); };
+    totals[p] = {number(0),
+                 number(1),
+                 static_cast<float>(number(2)),
+                 item[3].get<bool>(),
+                 static_cast<float>(number(4)),
+                 static_cast<float>(number(5))};
   }
 }
 
@@ -209,14 +235,17 @@ CompareReport compare_pairs(const CheckpointReader& checkpoint_a,
     total.squared_norm += parts[i].squared_norm;
     if (!(parts[i].max_error <= total.max_error)) total.max_error = parts[i].max_error;
     total.identical &= parts[i].identical;
+    total.add_blocks(parts[i].smallest_block, parts[i].largest_block);
   }
 
   exchange(matched.pairs, mine, measured, totals);
   CompareReport report;
   double squared_error = 0, squared_norm = 0;
   for (std::size_t p = 0; p < matched.pairs.size(); ++p) {
-    const TensorPair& pair = matched.pairs[p];
+    TensorPair& pair = matched.pairs[p];
     const Sums& s = totals[p];
+    pair.smallest_block = s.smallest_block;
+    pair.largest_block = s.largest_block;
     TensorDifference t;
     t.form_a = pair.a.tensor->form_name();
     t.form_b = pair.b.tensor->form_name();

@@ -30,6 +30,9 @@ struct TensorPair {
   std::string name;
   std::vector<std::int64_t> shape;
   TensorSlice a, b;
+  /// The smallest and the largest maximum of a block of `a` that is not zero. compare_pairs() sets
+  /// them if `b`, and not `a`, is NVFP4 with one global scale.
+  float smallest_block = 0, largest_block = 0;
 };
 
 struct TensorPairs {

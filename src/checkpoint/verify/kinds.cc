@@ -110,10 +110,14 @@ constexpr FindingKind kKinds[] = {
      "weights are off by orders of magnitude", "copy or download the file again"},
     {"code-nan", error, "codes of FP8 weights that are NaN", "NaN in every output",
      "copy or download the file again", impossible},
-    {"scale-saturated", warning, "many block scales are 448, the largest, and few are just below",
+    {"scale-saturated", warning,
+     "many block scales are 448, the largest, and few are just below; with --source: the global "
+     "scale cuts the largest weights",
      "weights of these blocks may have been cut: the global scale is too small",
      "verify with --source to be certain; quantize the tensor again"},
-    {"scale-subnormal", warning, "most block scales of a tensor are subnormal (below 2^-6)",
+    {"scale-subnormal", warning,
+     "most block scales of a tensor are subnormal (below 2^-6); with --source: any of them, where "
+     "another global scale would avoid it",
      "kernels that flush subnormals read zeros; others have at most three bits of each scale",
      "quantize the tensor again: its global scale is too large"},
     {"global-scale-invalid", error, "a global scale that is NaN, infinite, zero or negative",

@@ -79,6 +79,46 @@ void explain(const TensorPair& pair, double error, Findings& findings) {
   findings.add("far-from-source", t.module(), found);
 }
 
+/// A finding about the global scale of a weight; without a code there is none.
+struct ScaleFault {
+  std::string code, text;
+};
+
+/// Returns the fault of a global scale whose blocks need scales above 448 or below 2^-6. In the
+/// source, their maxima must be from g / 28672 to g, the largest weight that the scale allows.
+ScaleFault scale_fault(const TensorPair& pair) {
+  const LogicalTensor& t = *pair.b.tensor;
+  constexpr double kWindow = 448 * 64, kRounding = 1 + 0x1p-8;  // some writers store BF16
+  const double g = 2688 * static_cast<double>(t.globals[0].multiplier),
+               smallest = static_cast<double>(pair.smallest_block),
+               largest = static_cast<double>(pair.largest_block);
+  if (largest > g * kRounding)
+    return {"scale-saturated", fmt::format("{}: weights up to {:.3g} in the source, and the global "
+                                           "scale allows {:.3g}",
+                                           t.data.describe(), largest, g)};
+  // If no global scale suits all blocks, the largest ones decide.
+  if (g > kWindow * smallest * kRounding && largest <= kWindow * smallest)
+    return {"scale-subnormal",
+            fmt::format("{}: a block of the source has weights up to {:.3g}, and "
+                        "the global scale needs {:.3g}",
+                        t.data.describe(), smallest, g / kWindow)};
+  return {};
+}
+
+/// Replaces guesses about global scales by what the source shows.
+void check_windows(const std::vector<TensorPair>& pairs, Findings& findings) {
+  std::map<std::string, ScaleFault> faults;
+  for (const TensorPair& pair : pairs)
+    if (pair.largest_block > 0 && is_valid(pair.b.tensor->globals[0]))
+      faults.emplace(pair.b.tensor->module(), scale_fault(pair));
+  findings.withdraw_if([&](const Finding& f) {
+    const auto found = faults.find(f.tensor);
+    return found != faults.end() && (f.code == "scale-saturated" || f.code == found->second.code);
+  });
+  for (auto& [module, fault] : faults)
+    if (!fault.code.empty()) findings.add(fault.code, module, std::move(fault.text));
+}
+
 void report_missing(const std::vector<std::string>& names, const DerivedTensors& derived,
                     Findings& findings) {
   std::vector<std::string> unneeded;
@@ -130,6 +170,7 @@ void compare(const Subject& subject, const CheckpointReader& a, const std::files
   if (const std::string text = other_source(report, by_name); !text.empty())
     return findings.add("other-source", source.filename().string(),
                         fmt::format("{}: {}", source.string(), text));
+  check_windows(matched.pairs, findings);
   std::map<std::string, bool> near;  // NVFP4 modules -> all compared tensors are near
   for (const TensorDifference& t : report.tensors) {
     const auto found = by_name.find(t.name);
