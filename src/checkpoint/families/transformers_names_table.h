@@ -2,8 +2,8 @@
 
 #include <string_view>
 
-/// The renamed modules of transformers, written by tools/renamed_modules.py with transformers
-/// 5.23.0.
+/// The renamed modules of transformers, written by tools/renamed_modules.py with
+/// transformers 5.24.0.
 namespace nvfp4::checkpoint {
 
 /// The names in transformers of the modules of a checkpoint.
@@ -16,6 +16,8 @@ struct RenamedModules {
 inline constexpr RenamedModules kRenamedModules[] = {
     {" altclip ",
      "text_model.roberta.encoder.layer>text_model.roberta.encoder.layers vision_model.encoder.layer>vision_model.encoder.layers vision_model.vision_model.encoder.layer>vision_model.encoder.layers"},
+    {" apertus1p5_text qwen3_5_moe_text qwen3_5_text ",
+     "model.language_model>model"},
     {" aria got_ocr2 internvl mistral3 pp_chart2table ",
      "language_model> language_model.model>model.language_model multi_modal_projector>model.multi_modal_projector vision_tower>model.vision_tower"},
     {" audio-spectrogram-transformer ",
@@ -80,10 +82,14 @@ inline constexpr RenamedModules kRenamedModules[] = {
      "stages>model.stages"},
     {" dinov3_vit ",
      "layer>model.layer"},
+    {" dory ",
+     "backbone>model backbone.layers.#.self_attn.g_proj>model.layers.#.self_attn.gate_proj"},
     {" emu3 ",
      "text_model> text_model.model>model.text_model vqmodel>model.vqmodel"},
     {" ernie4_5_vl_moe ",
      "model>model.language_model model.resampler_model>model.resampler_model model.resampler_model.spatial_linear.#>model.resampler_model.spatial_linear.fc2 model.resampler_model.temporal_linear.#>model.resampler_model.temporal_linear.fc2 model.vision_model>model.vision_tower"},
+    {" exaone ",
+     "transformer.h.#.attn.attention>model.layers.#.self_attn transformer.h.#.attn.attention.out_proj>model.layers.#.self_attn.o_proj transformer.h.#.mlp.c_fc_0>model.layers.#.mlp.gate_proj transformer.h.#.mlp.c_fc_1>model.layers.#.mlp.up_proj transformer.h.#.mlp.c_proj>model.layers.#.mlp.down_proj"},
     {" fuyu ",
      "language_model> language_model.model>model.language_model vision_embed_tokens>model.vision_embed_tokens"},
     {" gemma3 ",
@@ -110,14 +116,18 @@ inline constexpr RenamedModules kRenamedModules[] = {
      "model.layers.#.mlp.shared_mlp>model.layers.#.mlp.shared_experts"},
     {" hy_v4 ",
      "model.layers.#.mlp.linear_gate>model.layers.#.mlp.gate_proj model.layers.#.mlp.shared_experts.linear_gate>model.layers.#.mlp.shared_experts.gate_proj model.layers.#.self_attn.linear_gate>model.layers.#.self_attn.gate_proj"},
+    {" hy_v4_vl ",
+     "model>model.language_model model.layers.#.mlp.linear_gate>model.language_model.layers.#.mlp.gate_proj model.layers.#.mlp.shared_experts.linear_gate>model.language_model.layers.#.mlp.shared_experts.gate_proj model.layers.#.self_attn.linear_gate>model.language_model.layers.#.self_attn.gate_proj vit>model.vision_tower vit.layers.#.mlp.dense_4h_to_h>model.vision_tower.layers.#.mlp.fc2 vit.layers.#.mlp.dense_h_to_4h>model.vision_tower.layers.#.mlp.fc1"},
+    {" hy_v4_vl_text ",
+     "layers.#.mlp.linear_gate>layers.#.mlp.gate_proj layers.#.mlp.shared_experts.linear_gate>layers.#.mlp.shared_experts.gate_proj layers.#.self_attn.linear_gate>layers.#.self_attn.gate_proj"},
     {" hyperclovax_vision_v2 ",
      "model.language_model.lm_head>lm_head model.language_model.model>model.language_model model.vision_projector>model.projector"},
     {" ijepa ",
      "ijepa.encoder.layer.#.attention.attention.key>ijepa.layers.#.attention.k_proj ijepa.encoder.layer.#.attention.attention.query>ijepa.layers.#.attention.q_proj ijepa.encoder.layer.#.attention.attention.value>ijepa.layers.#.attention.v_proj ijepa.encoder.layer.#.attention.output.dense>ijepa.layers.#.attention.o_proj ijepa.encoder.layer.#.intermediate.dense>ijepa.layers.#.mlp.fc1 ijepa.encoder.layer.#.output.dense>ijepa.layers.#.mlp.fc2"},
-    {" inkling2 ",
-     "model.llm.layers.#.attn.attn_sink_proj>model.language_model.layers.#.self_attn.sink_proj model.llm.layers.#.attn.gate_attn>model.language_model.layers.#.self_attn.gate_proj model.llm.layers.#.attn.k_sconv>model.language_model.layers.#.self_attn.k_sconv model.llm.layers.#.attn.v_sconv>model.language_model.layers.#.self_attn.v_sconv model.llm.layers.#.attn.wk_dv>model.language_model.layers.#.self_attn.k_proj model.llm.layers.#.attn.wo_ud>model.language_model.layers.#.self_attn.o_proj model.llm.layers.#.attn.wq_du>model.language_model.layers.#.self_attn.q_proj model.llm.layers.#.attn.wr_du>model.language_model.layers.#.self_attn.r_proj model.llm.layers.#.attn.wv_dv>model.language_model.layers.#.self_attn.v_proj model.llm.unembed>lm_head model.visual.backbone>model.vision_tower model.visual.backbone.layers.#.mlp.c_fc>model.vision_tower.layers.#.mlp.fc1 model.visual.backbone.layers.#.mlp.c_proj>model.vision_tower.layers.#.mlp.fc2 model.visual.proj_in>model.vision_tower.merger.linear_1 model.visual.proj_out>model.vision_tower.merger.linear_2"},
-    {" inkling2_text ",
-     "model.llm.layers.#.attn.attn_sink_proj>model.layers.#.self_attn.sink_proj model.llm.layers.#.attn.gate_attn>model.layers.#.self_attn.gate_proj model.llm.layers.#.attn.k_sconv>model.layers.#.self_attn.k_sconv model.llm.layers.#.attn.v_sconv>model.layers.#.self_attn.v_sconv model.llm.layers.#.attn.wk_dv>model.layers.#.self_attn.k_proj model.llm.layers.#.attn.wo_ud>model.layers.#.self_attn.o_proj model.llm.layers.#.attn.wq_du>model.layers.#.self_attn.q_proj model.llm.layers.#.attn.wr_du>model.layers.#.self_attn.r_proj model.llm.layers.#.attn.wv_dv>model.layers.#.self_attn.v_proj model.llm.unembed>lm_head"},
+    {" inkling2 inkling2_loop ",
+     "model.llm.layers.#.attn.attn_sink_proj>model.language_model.layers.#.self_attn.sink_proj model.llm.layers.#.attn.gate_attn>model.language_model.layers.#.self_attn.o_proj.gate_proj model.llm.layers.#.attn.k_sconv>model.language_model.layers.#.self_attn.k_proj.sconv model.llm.layers.#.attn.v_sconv>model.language_model.layers.#.self_attn.v_proj.sconv model.llm.layers.#.attn.wk_dv>model.language_model.layers.#.self_attn.k_proj.linear model.llm.layers.#.attn.wo_ud>model.language_model.layers.#.self_attn.o_proj.linear model.llm.layers.#.attn.wq_du>model.language_model.layers.#.self_attn.q_proj.linear model.llm.layers.#.attn.wr_du>model.language_model.layers.#.self_attn.relative_position_bias.linear model.llm.layers.#.attn.wv_dv>model.language_model.layers.#.self_attn.v_proj.linear model.visual.backbone>model.vision_tower model.visual.backbone.layers.#.mlp.c_fc>model.vision_tower.layers.#.mlp.fc1 model.visual.backbone.layers.#.mlp.c_proj>model.vision_tower.layers.#.mlp.fc2 model.visual.proj_in>model.vision_tower.merger.linear_1 model.visual.proj_out>model.vision_tower.merger.linear_2"},
+    {" inkling2_loop_text inkling2_text ",
+     "model.llm.layers.#.attn.attn_sink_proj>model.layers.#.self_attn.sink_proj model.llm.layers.#.attn.gate_attn>model.layers.#.self_attn.o_proj.gate_proj model.llm.layers.#.attn.k_sconv>model.layers.#.self_attn.k_proj.sconv model.llm.layers.#.attn.v_sconv>model.layers.#.self_attn.v_proj.sconv model.llm.layers.#.attn.wk_dv>model.layers.#.self_attn.k_proj.linear model.llm.layers.#.attn.wo_ud>model.layers.#.self_attn.o_proj.linear model.llm.layers.#.attn.wq_du>model.layers.#.self_attn.q_proj.linear model.llm.layers.#.attn.wr_du>model.layers.#.self_attn.relative_position_bias.linear model.llm.layers.#.attn.wv_dv>model.layers.#.self_attn.v_proj.linear"},
     {" inkling_mm_model ",
      "model.llm.layers.#.attn.wk_dv>model.language_model.layers.#.self_attn.k_proj model.llm.layers.#.attn.wo_ud>model.language_model.layers.#.self_attn.o_proj model.llm.layers.#.attn.wq_du>model.language_model.layers.#.self_attn.q_proj model.llm.layers.#.attn.wr_du>model.language_model.layers.#.self_attn.r_proj model.llm.layers.#.attn.wv_dv>model.language_model.layers.#.self_attn.v_proj model.llm.unembed>lm_head model.visual.layers.linear_0>model.vision_tower.encoder_layers.#.projection model.visual.layers.linear_1>model.vision_tower.encoder_layers.#.projection model.visual.layers.linear_2>model.vision_tower.encoder_layers.#.projection model.visual.layers.linear_3>model.vision_tower.encoder_layers.#.projection model.visual.layers.linear_4>model.vision_tower.encoder_layers.#.projection"},
     {" jina_embeddings_v3 ",
@@ -184,8 +194,6 @@ inline constexpr RenamedModules kRenamedModules[] = {
      "audio_tower>model.audio_tower model>model.language_model thinker> thinker.model.thinker>model visual>model.visual"},
     {" qwen2_5_vl qwen2_vl ",
      "model>model.language_model visual>model.visual"},
-    {" qwen3_5_moe_text qwen3_5_text ",
-     "model.language_model>model"},
     {" radio ",
      "radio_model.model.blocks>encoder.layer radio_model.model.blocks.#.attn.proj>encoder.layer.#.attention.o_proj radio_model.model.patch_generator.embedder>embeddings.patch_projection"},
     {" rf_detr ",
@@ -196,6 +204,8 @@ inline constexpr RenamedModules kRenamedModules[] = {
      "tracker_model> tracker_model.detector_model>"},
     {" sapiens2 ",
      "blocks.#.attn.proj>model.layer.#.attention.o_proj blocks.#.attn.wk>model.layer.#.attention.k_proj blocks.#.attn.wq>model.layer.#.attention.q_proj blocks.#.attn.wv>model.layer.#.attention.v_proj blocks.#.ffn.w3>model.layer.#.mlp.down_proj"},
+    {" sarvam_moe ",
+     "model.layers.#.attention.dense>model.layers.#.self_attn.o_proj"},
     {" segformer ",
      "segformer.encoder.block.#.#.attention.output.dense>segformer.stages.#.blocks.#.attention.o_proj segformer.encoder.block.#.#.attention.self.key>segformer.stages.#.blocks.#.attention.k_proj segformer.encoder.block.#.#.attention.self.query>segformer.stages.#.blocks.#.attention.q_proj segformer.encoder.block.#.#.attention.self.value>segformer.stages.#.blocks.#.attention.v_proj segformer.encoder.block.#.#.mlp.dense1>segformer.stages.#.blocks.#.mlp.fc1 segformer.encoder.block.#.#.mlp.dense2>segformer.stages.#.blocks.#.mlp.fc2"},
     {" shieldgemma2 ",
