@@ -44,7 +44,7 @@ TEST_F(Cli, VerifySaysWhatEachLoaderMakesOfIt) {
   const Result all = run({"verify", "out", "-q"});
   EXPECT_EQ(all.status, 0) << all.out;
   for (const char* row :
-       {"\nvllm                reads     vLLM ", "\nsglang              unknown   ",
+       {"\nvllm                reads     vLLM ", "\ntensorrt-llm        unknown   ",
         "\ntransformers        refuses   loader-format: "})
     EXPECT_TRUE(has(all.out, row)) << all.out;
   EXPECT_LE(longest_line(all.out), 80u);
@@ -54,7 +54,7 @@ TEST_F(Cli, VerifySaysWhatEachLoaderMakesOfIt) {
   EXPECT_EQ(run({"verify", "out", "-q", "--tensor-parallel", "7"}).status, 3);
   expect_one_line_error(run({"verify", "out", "--tensor-parallel", "0"}), 2, {"--tensor-parallel"});
   EXPECT_EQ(run({"verify", "out", "-q", "--for", "vllm"}).status, 0);
-  const Result unknown = run({"verify", "out", "-q", "--for", "sglang"});
+  const Result unknown = run({"verify", "out", "-q", "--for", "tensorrt-llm"});
   EXPECT_EQ(unknown.status, 4);
   EXPECT_TRUE(has(unknown.out, "\nunknown: 0 errors")) << unknown.out;
 }

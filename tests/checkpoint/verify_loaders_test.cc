@@ -41,7 +41,7 @@ TEST_F(VerifyLoaders, OnlyTheRequestedLoaderDecides) {
   quantize("modelopt");
   const VerifyReport all = report();
   EXPECT_EQ(verdicts_of(all), (Verdicts{{"vllm", reads},
-                                        {"sglang", unknown},
+                                        {"sglang", reads},
                                         {"tensorrt-llm", unknown},
                                         {"transformers", refuses},
                                         {"transformers+nvfp4", unknown},
@@ -92,7 +92,7 @@ struct Known {
 
 TEST_F(VerifyLoaders, UnknownModelsAreReadByNobody) {
   const Known models[] = {
-      {"llama", "LlamaForCausalLM", {{"vllm", reads}}},
+      {"llama", "LlamaForCausalLM", {{"vllm", reads}, {"sglang", reads}}},
       {"llama", "FooForBar", {}},
       {"foo", "LlamaForCausalLM", {{"llama.cpp", refuses}}},
       {"vit", "ViTForImageClassification", {{"llama.cpp", refuses}}},

@@ -15,21 +15,31 @@ constexpr Engine kEngines[] = {
     {.loader = "vllm",
      .version = kVllmVersion,
      .declared = kVllmModels,
-     .loaded = " apertus/ApertusForCausalLM cohere/CohereForCausalLM "
-               "cohere2/Cohere2ForCausalLM ernie4_5/Ernie4_5ForCausalLM "
-               "exaone4/Exaone4ForCausalLM gemma/GemmaForCausalLM "
-               "gemma3_text/Gemma3ForCausalLM glm4/Glm4ForCausalLM "
-               "granite/GraniteForCausalLM granitemoe/GraniteMoeForCausalLM "
-               "llama/LlamaForCausalLM mistral/MistralForCausalLM mixtral/MixtralForCausalLM "
+     .loaded = " apertus/ApertusForCausalLM cohere/CohereForCausalLM cohere2/Cohere2ForCausalLM "
+               "cohere2_moe/Cohere2MoeForCausalLM deepseek_v2/DeepseekV2ForCausalLM "
+               "ernie4_5/Ernie4_5ForCausalLM ernie4_5_moe/Ernie4_5_MoeForCausalLM "
+               "exaone4/Exaone4ForCausalLM gemma/GemmaForCausalLM gemma3_text/Gemma3ForCausalLM "
+               "glm4/Glm4ForCausalLM glm4_moe/Glm4MoeForCausalLM granite/GraniteForCausalLM "
+               "granite_swa/GraniteSWAForCausalLM granitemoe/GraniteMoeForCausalLM "
+               "granitemoe_swa/GraniteMoeSWAForCausalLM "
+               "granitemoehybrid/GraniteMoeHybridForCausalLM "
+               "granitemoeshared/GraniteMoeSharedForCausalLM hyperclovax/HyperCLOVAXForCausalLM "
+               "llama/LlamaForCausalLM ministral3/Ministral3ForCausalLM "
+               "mistral/MistralForCausalLM mixtral/MixtralForCausalLM "
                "nemotron/NemotronForCausalLM olmoe/OlmoeForCausalLM opt/OPTForCausalLM "
                "phi3/Phi3ForCausalLM qwen2/Qwen2ForCausalLM qwen2_moe/Qwen2MoeForCausalLM "
                "qwen3/Qwen3ForCausalLM qwen3_moe/Qwen3MoeForCausalLM ",
      .algorithms = " FP8 FP8_PER_CHANNEL_PER_TOKEN FP8_PB_WO NVFP4 W4A16_NVFP4 MXFP8 "
                    "MIXED_PRECISION "},
+    // tests/python/engines/sglang_cases.py loads these.
     {.loader = "sglang",
      .version = kSglangVersion,
      .declared = kSglangModels,
-     .loaded = "",
+     .loaded = " arcee/ArceeForCausalLM glm4/Glm4ForCausalLM granite/GraniteForCausalLM "
+               "granitemoe/GraniteMoeForCausalLM llama/LlamaForCausalLM "
+               "ministral3/Ministral3ForCausalLM mistral/MistralForCausalLM "
+               "olmo2/Olmo2ForCausalLM opt/OPTForCausalLM phi3/Phi3ForCausalLM "
+               "qwen2/Qwen2ForCausalLM qwen3/Qwen3ForCausalLM starcoder2/Starcoder2ForCausalLM ",
      .algorithms = " FP8 NVFP4 NVFP4_AWQ W4A16_NVFP4 MIXED_PRECISION "},
     {.loader = "tensorrt-llm",
      .version = kTensorRtVersion,

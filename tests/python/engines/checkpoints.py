@@ -3,6 +3,7 @@
 import json
 
 import nvfp4
+import pytest
 import torch
 import transformers as t
 from safetensors.torch import load_file
@@ -22,9 +23,14 @@ MODELS = {
 
 
 #: Types of language models whose verdict for vLLM is "reads" (src/checkpoint/engines/engines.cc).
-TYPES = ("apertus", "cohere", "cohere2", "ernie4_5", "exaone4", "gemma", "gemma3_text", "glm4", "granite",
-         "granitemoe", "llama", "mistral", "mixtral", "nemotron", "olmoe", "opt", "phi3", "qwen2", "qwen2_moe",
-         "qwen3", "qwen3_moe")
+TYPES = ("apertus", "cohere", "cohere2", "cohere2_moe", "deepseek_v2", "ernie4_5", "ernie4_5_moe", "exaone4",
+         "gemma", "gemma3_text", "glm4", "glm4_moe", "granite", "granite_swa", "granitemoe", "granitemoe_swa",
+         "granitemoehybrid", "granitemoeshared", "hyperclovax", "llama", "ministral3", "mistral", "mixtral",
+         "nemotron", "olmoe", "opt", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe")
+
+#: The same for SGLang.
+SGLANG_TYPES = ("arcee", "glm4", "granite", "granitemoe", "llama", "ministral3", "mistral", "olmo2", "opt", "phi3",
+                "qwen2", "qwen3", "starcoder2")
 
 
 def make_type(at, model_type):
@@ -48,6 +54,18 @@ def make(at, model, scheme, format, amax=INPUT_AMAX, **options):
     nvfp4.quantize_checkpoint(source, to, scheme=scheme, format=format, input_amax=at / "amax.json",
                               **options)
     return to
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    at, made = tmp_path_factory.mktemp("models"), {}
+
+    def get(*what):
+        if what not in made:
+            made[what] = make(at, *what)
+        return made[what]
+
+    return get
 
 
 FUSED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}

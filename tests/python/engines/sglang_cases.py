@@ -26,22 +26,10 @@ for name in ("torchvision", "torchvision.transforms", "torchvision.transforms.fu
     sys.modules.setdefault(name, stand_in)
 
 import nvfp4.engines.sglang as engine
-from checkpoints import (EXPERTS, FORMS, FUSED, TOKENS, check_exclusions, check_linear_layers, distance, experts_in,
-                         make, make_partly, of_experts)
+from checkpoints import (EXPERTS, FORMS, FUSED, SGLANG_TYPES, TOKENS, check_exclusions, check_linear_layers, distance,
+                         experts_in, folder, make_partly, make_type, of_experts, tensors)
 from sglang.srt.layers import linear
 from sglang.srt.runtime_context import get_parallel
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    at, made = tmp_path_factory.mktemp("models"), {}
-
-    def get(*what):
-        if what not in made:
-            made[what] = make(at, *what)
-        return made[what]
-
-    return get
 
 
 def config_of(folder):
@@ -79,6 +67,58 @@ def test_exclusions_of_compressed_tensors_in_sglang(tmp_path):
 
     ignored = make_partly(tmp_path, "compressed-tensors")["ignore"]
     check_exclusions(lambda name: should_ignore_layer(name, ignored, FUSED))
+
+
+def load(model, stored):
+    """Loads tensors as SGLang does. Returns those that no parameter took, and parameters that got none."""
+    from sglang.srt.model_loader.weight_utils import default_weight_loader
+
+    lost, without, current = set(stored), set(), [""]
+
+    def recorded(name, own):
+        def weight_loader(*args, **more):
+            lost.discard(current[0]), without.discard(name)
+            return own(*args, **more)
+        return weight_loader
+
+    def given():
+        for current[0], tensor in stored.items():
+            yield current[0], tensor
+
+    for name, parameter in model.named_parameters():
+        without.add(name)
+        own = recorded(name, getattr(parameter, "weight_loader", default_weight_loader))
+        setattr(parameter, "_weight_loader" if "_weight_loader" in vars(parameter) else "weight_loader", own)
+    model.load_weights(given())
+    return lost, without
+
+
+@pytest.mark.parametrize("model_type", SGLANG_TYPES)
+def test_types_that_verify_calls_read(model_type, tmp_path):
+    """SGLang's own class and methods take every tensor of the checkpoint, and every parameter gets one."""
+    from sglang.srt.layers.quantization.modelopt_quant import ModelOptFp4Config
+    from sglang.srt.models.registry import ModelRegistry
+    from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
+    from transformers import AutoConfig
+
+    at = make_type(tmp_path, model_type)
+    assert nvfp4.verify(at, loader="sglang")["loaders"]["sglang"]["verdict"] == "reads"
+    set_global_server_args_for_scheduler(ServerArgs(model_path=str(at), device="cpu"))
+    config = AutoConfig.from_pretrained(at)
+    chosen, architecture = ModelRegistry.resolve_model_cls(config.architectures)
+    assert architecture == config.architectures[0]  # not its class for any model of transformers
+    own = ModelOptFp4Config.from_config(json.loads((at / "config.json").read_text())["quantization_config"])
+    own.packed_modules_mapping = getattr(chosen, "packed_modules_mapping", {})
+    alone = SimpleNamespace(is_first_rank=True, is_last_rank=True, rank_in_group=0, world_size=1, rank=0)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with on(0, 1, pp_group=alone, pp_rank=0, moe_ep_rank=0, moe_ep_size=1, moe_tp_rank=0, moe_tp_size=1):
+            lost, without = load(chosen(config=config, quant_config=own), tensors(at))
+    finally:
+        torch.set_default_dtype(before)
+    # W4A16 has no input scales, and a cache of BF16 no scales.
+    assert not lost and all(name.endswith(("input_scale", "k_scale", "v_scale")) for name in without), (lost, without)
 
 
 def on(rank, of, **more):
