@@ -1,5 +1,6 @@
-"""nvfp4.transformers on a GPU: the same models as on the CPU, CUDA graphs, experts routed."""
+"""nvfp4.transformers on a GPU: the same models as on the CPU, CUDA graphs, experts routed, training."""
 
+import copy
 import os
 
 import pytest
@@ -15,7 +16,7 @@ import torch._inductor.config
 import nvfp4
 import nvfp4.transformers as backend
 from models_of_families import FAMILIES, TOKENS
-from nvfp4.torch import Nvfp4Experts
+from nvfp4.torch import Nvfp4Experts, prepare
 from nvfp4.torch.experts import by_expert, by_row
 from test_nvfp4_transformers import (Reference, distance, folders, load, logits, ours, tensors)
 
@@ -131,3 +132,21 @@ def test_lora_gradients(folders):
     model(inputs_embeds=embedded).logits.float().square().mean().backward()
     assert embedded.grad.isfinite().all() and float(embedded.grad.abs().max()) > 0
     assert backend.Nvfp4Linear
+
+
+@pytest.mark.parametrize("method, activations", ((None, None), ("mse", "mse"), ("max", "max")))
+@pytest.mark.parametrize("family", ("llama", "qwen3_moe"))
+def test_training_rounds_to_the_bits_of_the_cpu(folders, family, method, activations):
+    quantized, source = folders(family, "w4a4")
+    plain = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    with torch.no_grad():
+        on_cpu = prepare(plain, quantized, method=method, activations=activations)
+        for parameter in on_cpu.parameters():
+            parameter.mul_(1.1)
+        model = copy.deepcopy(on_cpu).cuda()
+        for name, layer in on_cpu.named_modules():
+            for part in getattr(layer, "parts", ()):
+                other = model.get_submodule(name)
+                assert torch.equal(other.weight_of(part).cpu(), layer.weight_of(part)), (name, part)
+                x = torch.randn(5, layer.get_parameter(part).shape[-1])
+                assert torch.equal(other.input_of(part, x.cuda()).cpu(), layer.input_of(part, x)), (name, part)
