@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Trains a small language model to measure quantizers with, from text of one's own.
 
-  train.py dense|experts OUT --text FILE --validation FILE [--steps N]
+  train.py dense|experts|small OUT --text FILE --validation FILE [--steps N]
 
 The texts are UTF-8, documents separated by a line that holds only U+001E. OUT is a folder that measure.py takes: a
-Llama of 42 M parameters, or a Qwen3 mixture of 8 experts of 43 M, in BF16, and the tokenizer (byte-level BPE), made of
-the same text. FP32 weights, arithmetic in BF16, AdamW, the rate falls as a cosine, windows of 512 tokens. The models of
+Llama of 42 M parameters, a Qwen3 mixture of 8 experts of 43 M, or a Llama of 7 M with tied embeddings for a vocabulary
+of 2048, in BF16, and the tokenizer (byte-level BPE), made of the same text. FP32 weights, arithmetic in BF16, AdamW, the rate falls as a cosine, windows of 512 tokens. The models of
 docs/accuracy.md were trained so, on the documentation packages of Debian 12, 42 M tokens: 3751 and 1714 steps.
+examples/austen/README.md says how the small one was.
 """
 
 import argparse
@@ -21,6 +22,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen3MoeConfig
 
 CONTEXT, END = 512, "<|endoftext|>"
+#: Number of tokenizations of a text whose tokenizer leaves out merges at random.
+VARIANTS = 16
 COMMON = dict(head_dim=64, max_position_embeddings=CONTEXT, rms_norm_eps=1e-5, tie_word_embeddings=False,
               bos_token_id=0, eos_token_id=0)
 CONFIGS = {
@@ -32,6 +35,9 @@ CONFIGS = {
         vocab_size=size, hidden_size=384, num_hidden_layers=6, num_attention_heads=6, num_key_value_heads=2,
         intermediate_size=512, moe_intermediate_size=512, num_experts=8, num_experts_per_tok=2, norm_topk_prob=True,
         router_aux_loss_coef=0.01, output_router_logits=True, **COMMON),
+    "small": lambda size: LlamaConfig(
+        vocab_size=size, hidden_size=256, num_hidden_layers=8, num_attention_heads=4, num_key_value_heads=2,
+        intermediate_size=768, **COMMON | dict(tie_word_embeddings=True)),
 }
 
 
@@ -50,9 +56,13 @@ def make_tokenizer(texts, size):
                                    model_max_length=CONTEXT)
 
 
-def encode(texts, tokenizer):
-    """All documents in a row, token 0 after each."""
-    found = tokenizer.backend_tokenizer.encode_batch_fast(texts)
+def encode(texts, tokenizer, dropout=0.0):
+    """Returns all documents in a row, token 0 after each. With `dropout`, several tokenizations of them, which leave out
+    so many of the merges: a small text is then learned by heart later."""
+    bpe = tokenizer.backend_tokenizer.model
+    bpe.dropout = dropout or None
+    found = tokenizer.backend_tokenizer.encode_batch_fast(texts * (VARIANTS if dropout else 1))
+    bpe.dropout = None
     return torch.from_numpy(np.concatenate([np.array([*e.ids, 0], np.int32) for e in found]))
 
 
@@ -121,12 +131,13 @@ def main(given=None):
     a.add_argument("--batch", type=int, default=128, metavar="N", help="windows a step (128)")
     a.add_argument("--rate", type=float, default=2e-3, help="the highest (0.002)")
     a.add_argument("--vocabulary", type=int, default=16384, metavar="N", help="tokens, at most (16384)")
+    a.add_argument("--dropout", type=float, default=0.0, metavar="P", help="of merges in the tokenizer (0)")
     a.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = a.parse_args(given)
     torch.manual_seed(1)
     texts = documents(options.text)
     tokenizer = make_tokenizer(texts, options.vocabulary)
-    tokens = encode(texts, tokenizer)
+    tokens = encode(texts, tokenizer, options.dropout)
     if len(tokens) < (options.batch + 1) * CONTEXT:
         a.error(f"--text {options.text}: {len(tokens)} tokens, a batch needs {(options.batch + 1) * CONTEXT}")
     model = AutoModelForCausalLM.from_config(CONFIGS[options.model](options.vocabulary), dtype=torch.float32)
@@ -134,7 +145,8 @@ def main(given=None):
     model.to(options.device)
     train(model, tokens, options)
     model.to(torch.bfloat16).eval()
-    model.config.output_router_logits = False
+    if options.model == "experts":
+        model.config.output_router_logits = False
     held = encode(documents(options.validation), tokenizer)
     print(f"validation perplexity, BF16: {perplexity(model, held, options.device):.2f}")
     model.save_pretrained(options.out)
