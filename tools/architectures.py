@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Lists the weights of every architecture that transformers can build from its default
 configuration: the name each has in a checkpoint, its shape, and the class of the module that owns
-it. tests/checkpoint/architectures_test.cc holds the selection of tensors against the list.
+it. tests/checkpoint/architectures_test.cc holds the selection of tensors against the list: some
+types as a file of the tests, all of them in tests/python/test_architectures.py.
 
 Needs PyTorch and transformers (tests/python/requirements.txt). Models are built on the meta device,
 with two layers and four experts where the configuration takes that; no weight is allocated.
 
-usage: architectures.py OUT.tsv [--only MODEL_TYPE]... [--report FILE]
+usage: architectures.py OUT.tsv [--only MODEL_TYPE]... [--again] [--report FILE]
 """
 
 import argparse
@@ -192,8 +193,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("out")
     parser.add_argument("--only", action="append", help="a model_type")
+    parser.add_argument("--again", action="store_true", help="the types that OUT.tsv has")
     parser.add_argument("--report", help="what could not be built, and why")
     options = parser.parse_args()
+    if options.again:
+        with open(options.out, encoding="utf-8") as old:
+            options.only = [line[1:].strip() for line in old if line.startswith(">")]
     classes = model_classes()
     types = options.only or sorted(CONFIG_MAPPING.keys())
     report = open(options.report, "w", encoding="utf-8") if options.report else sys.stderr

@@ -28,11 +28,12 @@ inline constexpr NameRule kTowers[] = {
      "audio* speech* sound_encoder whisper_encoder embed_audio apm talker token2wav code2wav"},
 };
 
-/// Names of norms. The last line has the projections of an adaptive norm.
+/// Names of norms. The last line has the parts of an adaptive norm.
 inline constexpr NameRule kNorms[] = {
     {"", "", Where::any, "normals_head"},  // a head for surface normals
     {"norm", kNormReason, Where::last, "*norm* *Norm* ln ln_* *_ln"},
-    {"norm", kNormReason, Where::last, "*norm*.*lin* *norm*.W_down *norm*.W_up"},
+    {"norm", kNormReason, Where::last,
+     "*norm*.*lin* *norm*.W_down *norm*.W_up *norm*.scale *norm*.shift"},
 };
 
 /// Names of stacked experts that some loader reads with 4-bit experts.
