@@ -42,9 +42,19 @@ constexpr Family kFamilies[] = {
     {.model_types = "qwen3_moe", .stacks = Stacks::rows, .gguf = &gguf::kQwen3MoeNames},
     {.model_types = "deepseek_v3", .stacks = Stacks::rows, .gguf = &gguf::kDeepSeekV3Names},
     {.model_types = "deepseek_v2", .gguf = &gguf::kDeepSeekV2Names},
+    {.model_types = "phi3", .gguf = &gguf::kPhi3Names},
+    {.model_types = "gemma3_text", .gguf = &gguf::kGemma3TextNames},
+    {.model_types = "glm4_moe", .stacks = Stacks::rows, .gguf = &gguf::kGlm4MoeNames},
+    {.model_types = "minimax_m2", .gguf = &gguf::kMiniMaxM2Names},
+    {.model_types = "hunyuan_v1_dense", .gguf = &gguf::kHunYuanDenseNames},
+    {.model_types = "hunyuan_v1_moe", .gguf = &gguf::kHunYuanMoeNames},
+    {.model_types = "qwen3_5", .gguf = &gguf::kQwen35Names},
+    {.model_types = "qwen3_5_text", .gguf = &gguf::kQwen35TextNames},
+    {.model_types = "qwen3_5_moe", .stacks = Stacks::rows, .gguf = &gguf::kQwen35MoeNames},
+    {.model_types = "qwen3_5_moe_text", .stacks = Stacks::rows, .gguf = &gguf::kQwen35MoeTextNames},
 
     // Stacks of experts.
-    {.model_types = "glm4_moe qwen3_next qwen3_5_moe qwen3_5_moe_text", .stacks = Stacks::rows},
+    {.model_types = "qwen3_next", .stacks = Stacks::rows},
     // These rows precede their language models, which alone read stacks of rows and no single
     // experts.
     {.model_types = "glm4v_moe minimax_m3_vl inkling_mm_model", .stacks = Stacks::rows},

@@ -7,6 +7,7 @@ using enum Size;
 using enum Presence;
 
 constexpr bool kScaled = true;
+constexpr bool kFactor = true;
 
 constexpr Shape kUp = {feed_forward, embedding}, kDown = {embedding, feed_forward},
                 kUps = {experts, expert_size, embedding},
@@ -30,7 +31,7 @@ constexpr NamePair kHeadNorms[] = {
     {"model.layers.{l}.self_attn.q_norm", "blk.{l}.attn_q_norm", {head}},
     {"model.layers.{l}.self_attn.k_norm", "blk.{l}.attn_k_norm", {head}}};
 constexpr NamePair kQueries[] = {
-    {"model.layers.{l}.self_attn.q_proj", "blk.{l}.attn_q", {queries, embedding}, kScaled}};
+    {"model.layers.{l}.self_attn.q_proj", "blk.{l}.attn_q", {queries, embedding}}};
 constexpr NamePair kLowRankQueries[] = {
     {"model.layers.{l}.self_attn.q_a_proj", "blk.{l}.attn_q_a", {query_rank, embedding}},
     {"model.layers.{l}.self_attn.q_a_layernorm", "blk.{l}.attn_q_a_norm", {query_rank}},
@@ -70,6 +71,128 @@ constexpr NamePair kMixtralExperts[] = {
      kScaled},
     {"model.layers.{l}.block_sparse_moe.experts.{e}.w3", "blk.{l}.ffn_up_exps", kWideUps, kScaled}};
 
+constexpr NamePair kMiniMaxRows[] = {
+    {"model.layers.{l}.block_sparse_moe.e_score_correction_bias",
+     "blk.{l}.exp_probs_b.bias",
+     {experts}},
+    {"model.layers.{l}.self_attn.q_norm", "blk.{l}.attn_q_norm", {queries}},
+    {"model.layers.{l}.self_attn.k_norm", "blk.{l}.attn_k_norm", {keys}}};
+constexpr NamePair kPhi3Layer[] = {
+    {"model.layers.{l}.self_attn.qkv_proj", "blk.{l}.attn_qkv", {fused, embedding}, kScaled},
+    {"model.layers.{l}.self_attn.o_proj", "blk.{l}.attn_output", {embedding, outputs}, kScaled},
+    {"model.layers.{l}.mlp.gate_up_proj", "blk.{l}.ffn_up", {gate_and_up, embedding}, kScaled},
+    {"model.layers.{l}.mlp.down_proj", "blk.{l}.ffn_down", kDown, kScaled}};
+constexpr NamePair kSecondNorms[] = {
+    {"model.layers.{l}.input_layernorm", "blk.{l}.attn_norm", {embedding}},
+    {"model.layers.{l}.post_attention_layernorm", "blk.{l}.post_attention_norm", {embedding}}};
+constexpr NamePair kHunYuanNorms[] = {
+    {"model.layers.{l}.self_attn.query_layernorm", "blk.{l}.attn_q_norm", {head}},
+    {"model.layers.{l}.self_attn.key_layernorm", "blk.{l}.attn_k_norm", {head}}};
+constexpr NamePair kHunYuanExperts[] = {
+    {"model.layers.{l}.mlp.gate.wg", "blk.{l}.ffn_gate_inp", {experts, embedding}},
+    {"model.layers.{l}.mlp.experts.{e}.gate_proj", "blk.{l}.ffn_gate_exps", kUps, kScaled},
+    {"model.layers.{l}.mlp.experts.{e}.up_proj", "blk.{l}.ffn_up_exps", kUps, kScaled},
+    {"model.layers.{l}.mlp.experts.{e}.down_proj", "blk.{l}.ffn_down_exps", kDowns, kScaled},
+    {"model.layers.{l}.mlp.shared_mlp.gate_proj", "blk.{l}.ffn_gate_shexp", kUpOne, kScaled},
+    {"model.layers.{l}.mlp.shared_mlp.up_proj", "blk.{l}.ffn_up_shexp", kUpOne, kScaled},
+    {"model.layers.{l}.mlp.shared_mlp.down_proj", "blk.{l}.ffn_down_shexp", kDownOne, kScaled}};
+
+// Models whose norms multiply by 1 + weight.
+constexpr bool kPlain = false;
+constexpr NamePair kShiftedEnds[] = {
+    {"model.embed_tokens", "token_embd", {vocabulary, embedding}},
+    {"model.norm", "output_norm", {embedding}, kPlain, Change::plus_one}};
+constexpr NamePair kShiftedHeadNorms[] = {
+    {"model.layers.{l}.self_attn.q_norm", "blk.{l}.attn_q_norm", {head}, kPlain, Change::plus_one},
+    {"model.layers.{l}.self_attn.k_norm", "blk.{l}.attn_k_norm", {head}, kPlain, Change::plus_one}};
+constexpr NamePair kGemma3Norms[] = {{"model.layers.{l}.input_layernorm",
+                                      "blk.{l}.attn_norm",
+                                      {embedding},
+                                      kPlain,
+                                      Change::plus_one},
+                                     {"model.layers.{l}.post_attention_layernorm",
+                                      "blk.{l}.post_attention_norm",
+                                      {embedding},
+                                      kPlain,
+                                      Change::plus_one},
+                                     {"model.layers.{l}.pre_feedforward_layernorm",
+                                      "blk.{l}.ffn_norm",
+                                      {embedding},
+                                      kPlain,
+                                      Change::plus_one},
+                                     {"model.layers.{l}.post_feedforward_layernorm",
+                                      "blk.{l}.post_ffw_norm",
+                                      {embedding},
+                                      kPlain,
+                                      Change::plus_one}};
+constexpr NamePair kQwen35Norms[] = {{"model.layers.{l}.input_layernorm",
+                                      "blk.{l}.attn_norm",
+                                      {embedding},
+                                      kPlain,
+                                      Change::plus_one},
+                                     {"model.layers.{l}.post_attention_layernorm",
+                                      "blk.{l}.post_attention_norm",
+                                      {embedding},
+                                      kPlain,
+                                      Change::plus_one}};
+
+// The heads of values are in llama.cpp's order. Source: conversion/qwen.py, _reorder_v_heads().
+constexpr NamePair kLinearAttention[] = {
+    {"model.layers.{l}.linear_attn.in_proj_qkv",
+     "blk.{l}.attn_qkv",
+     {linear_fused, embedding},
+     kScaled,
+     Change::none,
+     Heads::last_rows},
+    {"model.layers.{l}.linear_attn.in_proj_z",
+     "blk.{l}.attn_gate",
+     {linear_values, embedding},
+     kScaled,
+     Change::none,
+     Heads::rows},
+    {"model.layers.{l}.linear_attn.in_proj_a",
+     "blk.{l}.ssm_alpha",
+     {linear_heads, embedding},
+     kScaled,
+     Change::none,
+     Heads::rows},
+    {"model.layers.{l}.linear_attn.in_proj_b",
+     "blk.{l}.ssm_beta",
+     {linear_heads, embedding},
+     kScaled,
+     Change::none,
+     Heads::rows},
+    {"model.layers.{l}.linear_attn.A_log",
+     "blk.{l}.ssm_a",
+     {linear_heads},
+     kPlain,
+     Change::minus_exp,
+     Heads::rows},
+    {"model.layers.{l}.linear_attn.dt_bias",
+     "blk.{l}.ssm_dt.bias",
+     {linear_heads},
+     kPlain,
+     Change::none,
+     Heads::rows},
+    {"model.layers.{l}.linear_attn.conv1d",
+     "blk.{l}.ssm_conv1d",
+     {linear_fused, kernel},
+     kPlain,
+     Change::none,
+     Heads::last_rows},
+    {"model.layers.{l}.linear_attn.norm", "blk.{l}.ssm_norm", {linear_head}},
+    {"model.layers.{l}.linear_attn.out_proj",
+     "blk.{l}.ssm_out",
+     {embedding, linear_values},
+     kScaled,
+     Change::none,
+     Heads::columns}};
+constexpr NamePair kGatedAttention[] = {
+    {"model.layers.{l}.self_attn.q_proj", "blk.{l}.attn_q", {gated_queries, embedding}, kScaled},
+    {"model.layers.{l}.self_attn.k_proj", "blk.{l}.attn_k", {keys, embedding}, kScaled},
+    {"model.layers.{l}.self_attn.v_proj", "blk.{l}.attn_v", {values, embedding}, kScaled},
+    {"model.layers.{l}.self_attn.o_proj", "blk.{l}.attn_output", {embedding, outputs}, kScaled}};
+
 constexpr NameGroup kLlama[] = {{kEnds}, {kHead, optional}, {kNorms}, {kAttention}, {kMlp, dense}};
 constexpr NameGroup kMixtral[] = {
     {kEnds}, {kHead, optional}, {kNorms}, {kAttention}, {kMixtralExperts, sparse}};
@@ -95,28 +218,180 @@ constexpr NameGroup kDeepSeek[] = {{kEnds},
                                    {kRouterBias, together},
                                    {kSharedExperts, shared}};
 
-constexpr FactorKey kGraniteFactors[] = {{"attention_multiplier", "attention.scale"},
-                                         {"embedding_multiplier", "embedding_scale"},
-                                         {"residual_multiplier", "residual_scale"},
-                                         {"logits_scaling", "logit_scale"}};
+constexpr NameGroup kPhi3[] = {{kEnds}, {kHead, optional}, {kNorms}, {kPhi3Layer}};
+constexpr NameGroup kGemma3[] = {{kShiftedEnds}, {kHead, optional},   {kGemma3Norms},
+                                 {kAttention},   {kShiftedHeadNorms}, {kMlp, dense}};
+constexpr NameGroup kGlm4Moe[] = {{kEnds},
+                                  {kHead, optional},
+                                  {kSecondNorms},
+                                  {kAttention},
+                                  {kHeadNorms, optional},
+                                  {kMlp, dense},
+                                  {kExperts, sparse},
+                                  {kRouterBias, sparse},
+                                  {kSharedExperts, shared}};
+constexpr NameGroup kMiniMaxM2[] = {{kEnds},      {kHead},           {kNorms},
+                                    {kAttention}, {kMixtralExperts}, {kMiniMaxRows}};
+constexpr NameGroup kHunYuanDense[] = {{kEnds},      {kHead, optional}, {kNorms},
+                                       {kAttention}, {kHunYuanNorms},   {kMlp, dense}};
+constexpr NameGroup kHunYuanMoe[] = {{kEnds},      {kHead, optional}, {kNorms},
+                                     {kAttention}, {kHunYuanNorms},   {kHunYuanExperts}};
+constexpr NameGroup kQwen35[] = {{kShiftedEnds},
+                                 {kHead, optional},
+                                 {kQwen35Norms},
+                                 {kLinearAttention, linear},
+                                 {kGatedAttention, quadratic},
+                                 {kShiftedHeadNorms, quadratic},
+                                 {kMlp, dense}};
+constexpr NameGroup kQwen35Moe[] = {{kShiftedEnds},
+                                    {kHead, optional},
+                                    {kQwen35Norms},
+                                    {kLinearAttention, linear},
+                                    {kGatedAttention, quadratic},
+                                    {kShiftedHeadNorms, quadratic},
+                                    {kExperts},
+                                    {kSharedExpert}};
+
+constexpr NumberKey kGraniteNumbers[] = {{"attention_multiplier", "attention.scale", kFactor},
+                                         {"embedding_multiplier", "embedding_scale", kFactor},
+                                         {"residual_multiplier", "residual_scale", kFactor},
+                                         {"logits_scaling", "logit_scale", kFactor}};
+constexpr NumberKey kGemma3Numbers[] = {{"sliding_window", "attention.sliding_window"}};
+constexpr NumberKey kLinearNumbers[] = {{"linear_conv_kernel_dim", "ssm.conv_kernel"},
+                                        {"linear_key_head_dim", "ssm.state_size"},
+                                        {"linear_num_key_heads", "ssm.group_count"},
+                                        {"linear_num_value_heads", "ssm.time_step_rank"}};
+
+/// Returns the row of a Qwen3.5 model without or with the prefix of models that also see.
+constexpr Architecture qwen35(std::string_view model_type, std::string_view class_name,
+                              std::string_view prefix, bool experts) {
+  return {.model_type = model_type,
+          .class_name = class_name,
+          .name = experts ? "qwen35moe" : "qwen35",
+          .groups = experts ? std::span<const NameGroup>(kQwen35Moe) : kQwen35,
+          .prefix = prefix,
+          .experts = experts,
+          .rotary = 0.25,
+          .numbers = kLinearNumbers,
+          .foreign = false};
+}
 
 }  // namespace
 
-const Architecture kLlamaNames = {"llama", "LlamaForCausalLM", "llama", kLlama, true, false};
-const Architecture kMistralNames = {"mistral", "MistralForCausalLM", "llama", kLlama, true, false};
-const Architecture kGraniteNames = {
-    "granite", "GraniteForCausalLM", "granite", kLlama, true, false, false, false,
-    {},        kGraniteFactors};
-const Architecture kMixtralNames = {"mixtral", "MixtralForCausalLM", "llama", kMixtral, true, true};
-const Architecture kQwen2Names = {"qwen2", "Qwen2ForCausalLM", "qwen2", kLlama, false, false};
-const Architecture kQwen2MoeNames = {
-    "qwen2_moe", "Qwen2MoeForCausalLM", "qwen2moe", kQwen2Moe, false, true, false, false, false};
-const Architecture kQwen3Names = {"qwen3", "Qwen3ForCausalLM", "qwen3", kQwen3, false, false};
-const Architecture kQwen3MoeNames = {
-    "qwen3_moe", "Qwen3MoeForCausalLM", "qwen3moe", kQwen3Moe, false, true, false, false, true};
-const Architecture kDeepSeekV3Names = {
-    "deepseek_v3", "DeepseekV3ForCausalLM", "deepseek2", kDeepSeek, false, true, true, true};
-const Architecture kDeepSeekV2Names = {
-    "deepseek_v2", "DeepseekV2ForCausalLM", "deepseek2", kDeepSeek, false, true, true};
+const Architecture kLlamaNames = {.model_type = "llama",
+                                  .class_name = "LlamaForCausalLM",
+                                  .name = "llama",
+                                  .groups = kLlama,
+                                  .interleaves = true};
+const Architecture kMistralNames = {.model_type = "mistral",
+                                    .class_name = "MistralForCausalLM",
+                                    .name = "llama",
+                                    .groups = kLlama,
+                                    .interleaves = true};
+const Architecture kGraniteNames = {.model_type = "granite",
+                                    .class_name = "GraniteForCausalLM",
+                                    .name = "granite",
+                                    .groups = kLlama,
+                                    .interleaves = true,
+                                    .scales_mlp = false,
+                                    .numbers = kGraniteNumbers};
+const Architecture kMixtralNames = {.model_type = "mixtral",
+                                    .class_name = "MixtralForCausalLM",
+                                    .name = "llama",
+                                    .groups = kMixtral,
+                                    .interleaves = true,
+                                    .experts = true};
+const Architecture kQwen2Names = {.model_type = "qwen2",
+                                  .class_name = "Qwen2ForCausalLM",
+                                  .name = "qwen2",
+                                  .groups = kLlama,
+                                  .scales_mlp = false};
+const Architecture kQwen2MoeNames = {.model_type = "qwen2_moe",
+                                     .class_name = "Qwen2MoeForCausalLM",
+                                     .name = "qwen2moe",
+                                     .groups = kQwen2Moe,
+                                     .experts = true,
+                                     .normalizes = false,
+                                     .scales_mlp = false};
+const Architecture kQwen3Names = {
+    .model_type = "qwen3", .class_name = "Qwen3ForCausalLM", .name = "qwen3", .groups = kQwen3};
+const Architecture kQwen3MoeNames = {.model_type = "qwen3_moe",
+                                     .class_name = "Qwen3MoeForCausalLM",
+                                     .name = "qwen3moe",
+                                     .groups = kQwen3Moe,
+                                     .experts = true,
+                                     .normalizes = true};
+const Architecture kDeepSeekV3Names = {.model_type = "deepseek_v3",
+                                       .class_name = "DeepseekV3ForCausalLM",
+                                       .name = "deepseek2",
+                                       .groups = kDeepSeek,
+                                       .experts = true,
+                                       .latent = true,
+                                       .routes = true,
+                                       .sigmoid = true,
+                                       .scales_mlp = false};
+const Architecture kDeepSeekV2Names = {.model_type = "deepseek_v2",
+                                       .class_name = "DeepseekV2ForCausalLM",
+                                       .name = "deepseek2",
+                                       .groups = kDeepSeek,
+                                       .experts = true,
+                                       .latent = true,
+                                       .routes = true,
+                                       .scales_mlp = false};
+const Architecture kPhi3Names = {.model_type = "phi3",
+                                 .class_name = "Phi3ForCausalLM",
+                                 .name = "phi3",
+                                 .groups = kPhi3,
+                                 .scales_mlp = false,
+                                 .rotary = 1,
+                                 .foreign = false};
+const Architecture kGemma3TextNames = {.model_type = "gemma3_text",
+                                       .class_name = "Gemma3ForCausalLM",
+                                       .name = "gemma3",
+                                       .groups = kGemma3,
+                                       .scales_mlp = false,
+                                       .activation = "gelu_pytorch_tanh",
+                                       .numbers = kGemma3Numbers,
+                                       .foreign = false};
+const Architecture kGlm4MoeNames = {.model_type = "glm4_moe",
+                                    .class_name = "Glm4MoeForCausalLM",
+                                    .name = "glm4moe",
+                                    .groups = kGlm4Moe,
+                                    .experts = true,
+                                    .routes = true,
+                                    .sigmoid = true,
+                                    .scales_mlp = false,
+                                    .rotary = 0.5,
+                                    .foreign = false};
+const Architecture kMiniMaxM2Names = {.model_type = "minimax_m2",
+                                      .class_name = "MiniMaxM2ForCausalLM",
+                                      .name = "minimax-m2",
+                                      .groups = kMiniMaxM2,
+                                      .experts = true,
+                                      .sigmoid = true,
+                                      .normalizes = true,
+                                      .scales_mlp = false,
+                                      .rotary = 1,
+                                      .foreign = false};
+const Architecture kHunYuanDenseNames = {.model_type = "hunyuan_v1_dense",
+                                         .class_name = "HunYuanDenseV1ForCausalLM",
+                                         .name = "hunyuan-dense",
+                                         .groups = kHunYuanDense,
+                                         .scales_mlp = false,
+                                         .foreign = false};
+const Architecture kHunYuanMoeNames = {.model_type = "hunyuan_v1_moe",
+                                       .class_name = "HunYuanMoEV1ForCausalLM",
+                                       .name = "hunyuan-moe",
+                                       .groups = kHunYuanMoe,
+                                       .experts = true,
+                                       .scales_mlp = false,
+                                       .foreign = false};
+const Architecture kQwen35Names =
+    qwen35("qwen3_5", "Qwen3_5ForConditionalGeneration", "model.language_model.", false);
+const Architecture kQwen35TextNames = qwen35("qwen3_5_text", "Qwen3_5ForCausalLM", "model.", false);
+const Architecture kQwen35MoeNames =
+    qwen35("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "model.language_model.", true);
+const Architecture kQwen35MoeTextNames =
+    qwen35("qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", "model.", true);
 
 }  // namespace nvfp4::gguf

@@ -17,9 +17,12 @@ enum class Size : std::uint8_t {
   vocabulary,
   embedding,
   feed_forward,
-  queries,  ///< rows of all heads
+  gate_and_up,    ///< twice the feed-forward length
+  queries,        ///< rows of all heads
+  gated_queries,  ///< rows of all heads, and their gates
   keys,
   values,
+  fused,    ///< queries, keys and values
   outputs,  ///< columns of attn_output
   head,
   experts,
@@ -29,9 +32,32 @@ enum class Size : std::uint8_t {
   latent,        ///< compressed keys and values
   latent_rope,   ///< compressed keys and values, and the rotary part of the keys
   latent_heads,  ///< decompressed keys and values of all heads
+  // Linear attention.
+  linear_fused,   ///< queries, keys and values of all heads
+  linear_values,  ///< values of all heads
+  linear_heads,   ///< heads of values
+  linear_head,
+  kernel,  ///< of the convolution
 };
 
 using Shape = std::array<Size, 3>;  ///< followed by `none`
+
+/// The change of a tensor's numbers on the way into the file. output/gguf_sink.cc applies it, and
+/// gguf/view.cc reverts it.
+enum class Change : std::uint8_t {
+  none,
+  plus_one,   ///< x + 1, for norms that multiply by 1 + x
+  minus_exp,  ///< -exp(x)
+};
+
+/// The part of a tensor of linear attention in which the heads of values change their order.
+/// order_of() in gguf/names.h computes it.
+enum class Heads : std::uint8_t {
+  none,
+  rows,
+  last_rows,  ///< rows after those of queries and keys
+  columns,
+};
 
 /// The two names of a module. "{l}" stands for a layer, "{e}" for an expert.
 struct NamePair {
@@ -39,6 +65,8 @@ struct NamePair {
   Shape shape = {};  ///< dimensions of the file's weight
   /// llama.cpp multiplies by a `.scale` beside the weight. Only such a module can be NVFP4.
   bool scaled = false;
+  Change change = Change::none;
+  Heads heads = Heads::none;
 };
 
 /// The layers in which the tensors of a group must be present.
@@ -51,6 +79,8 @@ enum class Presence : std::uint8_t {
   shared,     ///< layers with experts, if some experts are shared
   low_rank,   ///< all, if queries have a rank
   full_rank,  ///< all, if queries have none
+  linear,     ///< layers with linear attention
+  quadratic,  ///< layers without linear attention
 };
 
 /// Modules that a model has together.
@@ -59,9 +89,10 @@ struct NameGroup {
   Presence presence = Presence::all;
 };
 
-/// A factor of the model's graph, by its names in config.json and in the file.
-struct FactorKey {
+/// A number of the model's graph, by its names in config.json and in the file.
+struct NumberKey {
   std::string_view model, file;
+  bool factor = false;  ///< FP32, and 1 where config.json has none; otherwise a size
 };
 
 /// A kind of model in llama.cpp.
@@ -70,23 +101,37 @@ struct Architecture {
   std::string_view class_name;  ///< name in "architectures" of config.json
   std::string_view name;        ///< general.architecture
   std::span<const NameGroup> groups;
+  /// The start of the names of the language model's modules, instead of "model.".
+  std::string_view prefix = "model.";
   /// Rows of q and k are reordered so that the two halves of a rotary embedding alternate.
   bool interleaves = false;
   bool experts = false;
   /// The model has multi-head latent attention. The file stores it as attn_kv_b in one piece.
   bool latent = false;
+  /// The file has the keys of DeepSeek's router: factor, norm, dense layers, shared experts.
+  bool routes = false;
   /// The router's scores are sigmoids instead of a softmax.
   bool sigmoid = false;
   /// The graph's fixed choice to normalize the weights of the chosen experts to the sum 1, or not
   /// to. Null: the choice is not fixed.
   std::optional<bool> normalizes = {};
-  std::span<const FactorKey> factors = {};  ///< 1 where config.json has none
+  /// The graph multiplies by the `.scale` of MLPs and experts. Without that they cannot be NVFP4.
+  bool scales_mlp = true;
+  /// The share of a head that rotary embeddings cover, where config.json has none. Null: they
+  /// always cover all of it.
+  std::optional<double> rotary = {};
+  std::string_view activation = "silu";
+  std::span<const NumberKey> numbers = {};
+  /// config.json can be made of the keys of a file from another program.
+  bool foreign = true;
 };
 
 // Architectures may share a GGUF name and both have experts, or both have none. A file of unknown
 // origin then gets the one with its kind of scores. If there is none, it gets the first in the
 // table of families.
 extern const Architecture kLlamaNames, kMistralNames, kMixtralNames, kQwen2Names, kQwen2MoeNames,
-    kQwen3Names, kQwen3MoeNames, kGraniteNames, kDeepSeekV3Names, kDeepSeekV2Names;
+    kQwen3Names, kQwen3MoeNames, kGraniteNames, kDeepSeekV3Names, kDeepSeekV2Names, kPhi3Names,
+    kGemma3TextNames, kGlm4MoeNames, kMiniMaxM2Names, kHunYuanDenseNames, kHunYuanMoeNames,
+    kQwen35Names, kQwen35TextNames, kQwen35MoeNames, kQwen35MoeTextNames;
 
 }  // namespace nvfp4::gguf

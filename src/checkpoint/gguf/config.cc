@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "checkpoint/gguf/keys.h"
+#include "checkpoint/gguf/entries.h"
 #include "checkpoint/io/json_text.h"
 #include "core/printable.h"
 #include "core/require.h"
@@ -15,104 +15,11 @@ namespace {
 /// Values of expert_gating_func.
 constexpr std::int64_t kSoftmax = 1, kSigmoid = 2;
 
-/// Returns the first value of several names that is present and not null, or null.
-const Json* value_of(const Json& config, std::initializer_list<const char*> names) {
-  for (const char* name : names)
-    if (const auto it = config.find(name); it != config.end() && !it->is_null()) return &*it;
-  return nullptr;
-}
-
-/// Returns "rope_parameters" of newer transformers with "rope_scaling" of older ones. Throws
-/// FormatError if they contradict each other.
-Json rope_of(const Json& config) {
-  Json all = Json::object();
-  for (const char* name : {"rope_parameters", "rope_scaling"}) {
-    const Json* rope = value_of(config, {name});
-    if (rope == nullptr || !rope->is_object()) continue;
-    for (const auto& [key, value] : rope->items()) {
-      Json& one = all[key == "type" ? "rope_type" : key];
-      require<FormatError>(one.is_null() || value.is_null() || one == value,
-                           "config.json: '{}' = {} in rope_scaling, {} in rope_parameters",
-                           printable(key), checkpoint::dump_line(value),
-                           checkpoint::dump_line(one));
-      if (!value.is_null()) one = value;
-    }
-  }
-  return all;
-}
-
-std::string rope_type(const Json& rope) {
-  const Json* type = value_of(rope, {"rope_type"});
-  return type != nullptr && type->is_string() ? type->get<std::string>() : "default";
-}
-
-double number_of(const Json& json, const char* name, double otherwise) {
-  const Json* value = value_of(json, {name});
-  return value != nullptr && value->is_number() ? value->get<double>() : otherwise;
-}
-
-/// Returns a number that must be finite and greater than 0, or `otherwise` without one.
-double positive_of(const Json& json, const char* name, double otherwise) {
-  const Json* value = value_of(json, {name});
-  if (value == nullptr) return otherwise;
-  const double number = value->is_number() ? value->get<double>() : 0;
-  require<FormatError>(number > 0 && std::isfinite(number),
-                       "config.json: {} = {}, must be a number greater than 0", name,
-                       checkpoint::dump_line(*value));
-  return number;
-}
-
-double rope_theta(const Json& config) {
-  return positive_of(rope_of(config), "rope_theta", positive_of(config, "rope_theta", 10000.0));
-}
-
-std::int64_t head_dim(const Json& config) {
-  const std::int64_t heads = integer_of(config, {"num_attention_heads"}, 1);
-  return integer_of(config, {"head_dim"},
-                    integer_of(config, {"hidden_size"}, 0) / std::max<std::int64_t>(heads, 1));
-}
-
-class Entries {
- public:
-  Entries(const Json& config, const Architecture& architecture, const std::string& file)
-      : config_(config), prefix_(std::string(architecture.name) + "."), file_(file) {}
-
-  void plain(std::string key, NewValue value) {
-    out_.push_back({std::move(key), std::move(value)});
-  }
-  void add(const std::string& key, NewValue value) { plain(prefix_ + key, std::move(value)); }
-  void u32(const std::string& key, std::int64_t value, std::int64_t least = 0,
-           const char* name = nullptr) {
-    require<FormatError>(value >= least && value <= 0xFFFFFFFF,
-                         "{}: {} = {}, must be at least {} and fit 32 bits", file_,
-                         name == nullptr ? key : name, value, least);
-    add(key, new_u32(static_cast<std::uint64_t>(value)));
-  }
-  void needed(const std::string& key, std::initializer_list<const char*> names,
-              std::int64_t least = 0) {
-    const Json* value = value_of(config_, names);
-    require<FormatError>(value != nullptr && value->is_number_integer(),
-                         "{}: has no integer '{}', which GGUF's {}{} needs", file_, *names.begin(),
-                         prefix_, key);
-    u32(key, value->get<std::int64_t>(), least, *names.begin());
-  }
-  void optional(const std::string& key, std::initializer_list<const char*> names) {
-    const Json* value = value_of(config_, names);
-    if (value != nullptr && value->is_number_integer())
-      u32(key, value->get<std::int64_t>(), 0, *names.begin());
-  }
-  std::vector<NewEntry> take() { return std::move(out_); }
-
- private:
-  const Json& config_;
-  std::string prefix_;
-  const std::string& file_;
-  std::vector<NewEntry> out_;
-};
-
-void add_rope(Entries& out, const Json& config, const std::string& file) {
+void add_rope(Entries& out, const Json& config, const Architecture& architecture,
+              const std::string& file) {
   const Json rope = rope_of(config);
   const std::string type = rope_type(rope);
+  if (scales_rope_itself(architecture, type)) return;
   out.add("rope.freq_base", new_f32(rope_theta(config)));
   if (type == "linear" || type == "yarn") {
     out.add("rope.scaling.type", new_text(type));
@@ -139,7 +46,7 @@ void add_experts(Entries& out, const Json& config, const Architecture& architect
                  const std::string& file) {
   if (!architecture.experts) return;
   out.needed("expert_count", {"num_local_experts", "num_experts", "n_routed_experts"});
-  out.needed("expert_used_count", {"num_experts_per_tok"});
+  out.needed("expert_used_count", {"num_experts_per_tok", "moe_topk"});
   out.optional("expert_feed_forward_length", {"moe_intermediate_size"});
   out.optional("expert_shared_feed_forward_length", {"shared_expert_intermediate_size"});
   out.optional("expert_group_count", {"n_group"});
@@ -149,7 +56,7 @@ void add_experts(Entries& out, const Json& config, const Architecture& architect
   require<UnsupportedError>(score == nullptr || sigmoid || *score == "softmax",
                             "{}: scoring_func = {}, must be sigmoid or softmax", file,
                             score == nullptr ? "" : checkpoint::dump_line(*score));
-  if (score != nullptr || architecture.latent)
+  if (score != nullptr || architecture.routes || sigmoid)
     out.u32("expert_gating_func", sigmoid ? kSigmoid : kSoftmax);
   const Json* norm = value_of(config, {"norm_topk_prob"});
   const bool normalizes = norm == nullptr ? architecture.sigmoid : *norm == true;
@@ -157,26 +64,44 @@ void add_experts(Entries& out, const Json& config, const Architecture& architect
                             "{}: norm_topk_prob = {}, must be {}: llama.cpp computes {} so, "
                             "whatever the file says",
                             file, normalizes, !normalizes, architecture.name);
-  if (!architecture.latent) return;
+  if (!architecture.routes) return;
   out.u32("leading_dense_block_count", integer_of(config, {"first_k_dense_replace"}, 0));
   out.u32("expert_shared_count", integer_of(config, {"n_shared_experts"}, 0));
   out.add("expert_weights_scale", new_f32(number_of(config, "routed_scaling_factor", 1)));
   out.add("expert_weights_norm", new_bool(normalizes));
 }
 
-/// Throws UnsupportedError for settings that llama.cpp's graphs of these models do not support.
-void require_computed(const Json& config, const std::string& file) {
-  const Json* activation = value_of(config, {"hidden_act"});
-  require<UnsupportedError>(activation == nullptr || *activation == "silu",
-                            "{}: hidden_act = {}, must be silu for llama.cpp", file,
-                            activation == nullptr ? "" : checkpoint::dump_line(*activation));
+/// Throws UnsupportedError for settings that llama.cpp's graph of this model does not support.
+void require_computed(const Json& config, const Architecture& architecture,
+                      const std::string& file) {
+  const Json* activation = value_of(config, {"hidden_activation", "hidden_act"});
+  require<UnsupportedError>(activation == nullptr || *activation == architecture.activation,
+                            "{}: hidden_act = {}, must be {} for llama.cpp", file,
+                            activation == nullptr ? "" : checkpoint::dump_line(*activation),
+                            architecture.activation);
+  if (architecture.rotary) return;
   for (const Json& at : {config, rope_of(config)})
     require<UnsupportedError>(number_of(at, "partial_rotary_factor", 1) == 1,
                               "{}: partial_rotary_factor = {}, must be 1 for llama.cpp", file,
                               number_of(at, "partial_rotary_factor", 1));
 }
 
-void add_heads(Entries& out, const Json& config, const Architecture& architecture) {
+/// Returns the number of a head's elements that rotary embeddings cover.
+std::int64_t rotary_dim(const Json& config, const Architecture& architecture,
+                        const std::string& file) {
+  const std::int64_t head = head_dim(config);
+  const double share =
+      number_of(rope_of(config), "partial_rotary_factor",
+                number_of(config, "partial_rotary_factor", architecture.rotary.value_or(1)));
+  require<FormatError>(share > 0 && share <= 1,
+                       "{}: partial_rotary_factor = {}, must be above 0 and at most 1", file,
+                       share);
+  return integer_of(config, {"rotary_dim"},
+                    static_cast<std::int64_t>(static_cast<double>(head) * share));
+}
+
+void add_heads(Entries& out, const Json& config, const Architecture& architecture,
+               const std::string& file) {
   out.needed("attention.head_count", {"num_attention_heads"}, 1);
   if (!architecture.latent) {
     out.needed("attention.head_count_kv", {"num_key_value_heads", "num_attention_heads"});
@@ -184,7 +109,7 @@ void add_heads(Entries& out, const Json& config, const Architecture& architectur
       out.needed("attention.key_length", {"head_dim"});
       out.needed("attention.value_length", {"head_dim"});
     }
-    out.u32("rope.dimension_count", head_dim(config));
+    out.u32("rope.dimension_count", rotary_dim(config, architecture, file));
     return;
   }
   // attn_kv_b stays whole, so each head has its own key and value.
@@ -200,6 +125,64 @@ void add_heads(Entries& out, const Json& config, const Architecture& architectur
 }
 
 }  // namespace
+
+const Json* value_of(const Json& config, std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (const auto it = config.find(name); it != config.end() && !it->is_null())
+      return it->is_array() && !it->empty() && std::ranges::count(*it, it->front()) == ssize(*it)
+                 ? &it->front()
+                 : &*it;
+  return nullptr;
+}
+
+Json rope_of(const Json& config) {
+  Json all = Json::object();
+  for (const char* name : {"rope_parameters", "rope_scaling"}) {
+    const Json* rope = value_of(config, {name});
+    if (rope == nullptr || !rope->is_object()) continue;
+    if (const Json* full = value_of(*rope, {"full_attention"}); full != nullptr) rope = full;
+    if (!rope->is_object()) continue;
+    for (const auto& [key, value] : rope->items()) {
+      Json& one = all[key == "type" ? "rope_type" : key];
+      require<FormatError>(one.is_null() || value.is_null() || one == value,
+                           "config.json: '{}' = {} in rope_scaling, {} in rope_parameters",
+                           printable(key), checkpoint::dump_line(value),
+                           checkpoint::dump_line(one));
+      if (!value.is_null()) one = value;
+    }
+  }
+  return all;
+}
+
+std::string rope_type(const Json& rope) {
+  const Json* type = value_of(rope, {"rope_type"});
+  return type != nullptr && type->is_string() ? type->get<std::string>() : "default";
+}
+
+double number_of(const Json& json, const char* name, double otherwise) {
+  const Json* value = value_of(json, {name});
+  return value != nullptr && value->is_number() ? value->get<double>() : otherwise;
+}
+
+double positive_of(const Json& json, const char* name, double otherwise) {
+  const Json* value = value_of(json, {name});
+  if (value == nullptr) return otherwise;
+  const double number = value->is_number() ? value->get<double>() : 0;
+  require<FormatError>(number > 0 && std::isfinite(number),
+                       "config.json: {} = {}, must be a number greater than 0", name,
+                       checkpoint::dump_line(*value));
+  return number;
+}
+
+double rope_theta(const Json& config) {
+  return positive_of(rope_of(config), "rope_theta", positive_of(config, "rope_theta", 10000.0));
+}
+
+std::int64_t head_dim(const Json& config) {
+  const std::int64_t heads = integer_of(config, {"num_attention_heads"}, 1);
+  return integer_of(config, {"head_dim"},
+                    integer_of(config, {"hidden_size"}, 0) / std::max<std::int64_t>(heads, 1));
+}
 
 std::int64_t integer_of(const Json& config, std::initializer_list<const char*> names,
                         std::int64_t otherwise) {
@@ -232,9 +215,19 @@ const Architecture* architecture_of(const File& file) {
   return found;
 }
 
+Json language_config(const Json& config) {
+  const Json* text = value_of(config, {"text_config"});
+  Json all = config;
+  if (text == nullptr || !text->is_object()) return all;
+  all.update(*text);
+  if (const Json* type = value_of(config, {"model_type"}); type != nullptr)
+    all["model_type"] = *type;
+  return all;
+}
+
 std::vector<NewEntry> entries_of(const Json& config, const Architecture& architecture,
                                  const std::string& config_file) {
-  require_computed(config, config_file);
+  require_computed(config, architecture, config_file);
   Entries out(config, architecture, config_file);
   out.plain(std::string(kArchitectureKey), new_text(std::string(architecture.name)));
   out.plain("general.type", new_text("model"));
@@ -243,15 +236,23 @@ std::vector<NewEntry> entries_of(const Json& config, const Architecture& archite
   out.needed("block_count", {"num_hidden_layers"}, 1);
   out.needed("context_length", {"max_position_embeddings"}, 1);
   out.needed("embedding_length", {"hidden_size"}, 1);
-  out.needed("feed_forward_length", {"intermediate_size"}, 1);
+  if (value_of(config, {"moe_intermediate_size"}) == nullptr)
+    out.needed("feed_forward_length", {"intermediate_size"}, 1);
+  else
+    out.optional("feed_forward_length", {"intermediate_size"});
   out.optional("vocab_size", {"vocab_size"});
   out.add("attention.layer_norm_rms_epsilon", new_f32(positive_of(config, "rms_norm_eps", 1e-6)));
-  for (const FactorKey& factor : architecture.factors)
-    out.add(std::string(factor.file),
-            new_f32(positive_of(config, std::string(factor.model).c_str(), 1)));
-  add_heads(out, config, architecture);
-  add_rope(out, config, config_file);
+  for (const NumberKey& number : architecture.numbers) {
+    const std::string name(number.model), key(number.file);
+    if (number.factor)
+      out.add(key, new_f32(positive_of(config, name.c_str(), 1)));
+    else
+      out.needed(key, {name.c_str()}, 1);
+  }
+  add_heads(out, config, architecture, config_file);
+  add_rope(out, config, architecture, config_file);
   add_experts(out, config, architecture, config_file);
+  add_own_keys(out, config, architecture, config_file);
   return out.take();
 }
 

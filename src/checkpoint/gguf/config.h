@@ -22,6 +22,18 @@ const Architecture* architecture_of(const File& file);
 /// entry, and UnsupportedError for a model that no key can describe.
 std::vector<NewEntry> entries_of(const Json& config, const Architecture& architecture,
                                  const std::string& config_file);
+/// Returns config.json with the members of its text_config, if it has one, and its own model_type.
+Json language_config(const Json& config);
+
+/// A tensor that llama.cpp needs and the model has as a part of config.json.
+struct OwnTensor {
+  std::string_view name;
+  std::vector<float> values = {};
+};
+inline constexpr std::string_view kRopeTensors[] = {"rope_freqs.weight", "rope_factors_long.weight",
+                                                    "rope_factors_short.weight"};
+std::vector<OwnTensor> own_tensors(const Json& config, const Architecture& architecture);
+
 /// Returns the factors of Llama 3's rotary frequencies, which llama.cpp reads as a tensor. Empty
 /// for other models.
 std::vector<float> rope_factors(const Json& config);

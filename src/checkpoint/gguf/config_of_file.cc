@@ -9,7 +9,6 @@
 #include <set>
 
 #include "checkpoint/gguf/config.h"
-#include "checkpoint/gguf/keys.h"
 #include "checkpoint/io/json_text.h"
 #include "core/printable.h"
 
@@ -54,6 +53,10 @@ class ConfigMaker {
     config_ = {{"architectures", {architecture_.class_name}},
                {"model_type", architecture_.model_type},
                {"torch_dtype", "bfloat16"}};
+    if (!architecture_.foreign) {
+      fail("config.json of {} models is not made of keys", architecture_.model_type);
+      return {checkpoint::dump_pretty(config_) + "\n", std::move(obstacle_)};
+    }
     require_positive("attention.layer_norm_rms_epsilon");
     add_sizes();
     if (architecture_.latent)
@@ -64,9 +67,9 @@ class ConfigMaker {
       add_experts();
     else
       for (const char* key : {"expert_count", "expert_used_count"}) require_one_of(key, {0});
-    for (const FactorKey& factor : architecture_.factors)
-      if (copy(std::string(factor.model).c_str(), factor.file).is_null())
-        fail("has no key '{}{}'", prefix_, factor.file);
+    for (const NumberKey& number : architecture_.numbers)
+      if (copy(std::string(number.model).c_str(), number.file).is_null())
+        fail("has no key '{}{}'", prefix_, number.file);
     add_rope();
     add_biases();
     config_["tie_word_embeddings"] = file_.find("output.weight") == nullptr;

@@ -21,7 +21,7 @@ using Dimensions = std::vector<std::int64_t>;
 constexpr std::int64_t kMostSize = std::numeric_limits<std::int32_t>::max();
 
 /// The kind of model that needs a key.
-enum class Needed : std::uint8_t { always, with_experts, if_latent, never };
+enum class Needed : std::uint8_t { always, with_experts, unless_all_experts, if_latent, never };
 
 struct SizeKey {
   std::string_view name;
@@ -32,7 +32,7 @@ constexpr SizeKey kSizeKeys[] = {
     {"block_count", Needed::always},
     {"context_length", Needed::always},
     {"embedding_length", Needed::always},
-    {"feed_forward_length", Needed::always},
+    {"feed_forward_length", Needed::unless_all_experts},
     {"attention.head_count", Needed::always},
     {"expert_count", Needed::with_experts, true},
     {"expert_used_count", Needed::with_experts, true},
@@ -47,6 +47,7 @@ constexpr SizeKey kSizeKeys[] = {
     {"expert_shared_count", Needed::never, true},
     {"leading_dense_block_count", Needed::never, true},
     {"vocab_size", Needed::never},
+    {"ssm.inner_size", Needed::never},
 };
 
 /// Returns the dimensions without leading ones, which other programs leave out.
@@ -89,11 +90,17 @@ class Check {
 
   bool is_needed(Needed needed) const {
     return needed == Needed::always || (needed == Needed::with_experts && architecture_.experts) ||
+           (needed == Needed::unless_all_experts &&
+            !(architecture_.experts &&
+              header_.find(whole("expert_feed_forward_length")) != nullptr)) ||
            (needed == Needed::if_latent && architecture_.latent);
   }
 
   void check_keys() {
-    for (const SizeKey& key : kSizeKeys) {
+    std::vector<SizeKey> keys(std::begin(kSizeKeys), std::end(kSizeKeys));
+    for (const NumberKey& number : architecture_.numbers)
+      if (!number.factor) keys.push_back({number.file, Needed::always});
+    for (const SizeKey& key : keys) {
       const std::string name = whole(key.name);
       const Value* value = header_.find(name);
       const bool needed = is_needed(key.needed);
@@ -108,13 +115,19 @@ class Check {
     const std::string epsilon = whole("attention.layer_norm_rms_epsilon");
     if (header_.find(epsilon) == nullptr) add("gguf-key", epsilon, "has no key '{}'", epsilon);
     if (!faults_.empty()) return;
-    // Without latent attention, the rotary embedding covers the whole head.
+    // Rotary embeddings cover the whole head, except those of latent attention and some models.
     const std::string rope = whole("rope.dimension_count");
     const auto dimensions = header_.integer(rope);
     const std::int64_t head = key_length();
-    if (dimensions && (architecture_.latent ? *dimensions >= head : *dimensions != head))
+    const bool is_wrong = dimensions && (architecture_.latent   ? *dimensions >= head
+                                         : architecture_.rotary ? *dimensions > head
+                                                                : *dimensions != head);
+    if (is_wrong)
       add("gguf-key", rope, "key '{}' = {}, must be {}{} by {}", rope, *dimensions,
-          architecture_.latent ? "less than " : "", head, fmt::join(used_, ", "));
+          architecture_.latent   ? "less than "
+          : architecture_.rotary ? "at most "
+                                 : "",
+          head, fmt::join(used_, ", "));
   }
 
   /// Requires tensors of each layer that is counted, and of no other.
@@ -168,11 +181,16 @@ class Check {
 
   bool is_sparse(std::int64_t layer) const {
     if (!architecture_.experts) return false;
-    if (architecture_.latent)
+    if (architecture_.routes)
       return layer >= header_.integer(whole("leading_dense_block_count")).value_or(0);
     const std::string prefix = fmt::format("blk.{}.", layer);
     return find(prefix + "ffn_gate_inp.weight") != nullptr ||
            find(prefix + "ffn_up.weight") == nullptr;
+  }
+
+  /// Reports whether a layer has linear attention: it has one of its tensors.
+  bool is_linear(std::int64_t layer) const {
+    return find(fmt::format("blk.{}.ssm_a", layer)) != nullptr;
   }
 
   bool must_have(Presence presence, std::int64_t layer) const {
@@ -195,6 +213,10 @@ class Check {
         return number("attention.q_lora_rank") > 0;
       case Presence::full_rank:
         return number("attention.q_lora_rank") == 0;
+      case Presence::linear:
+        return is_linear(layer);
+      case Presence::quadratic:
+        return !is_linear(layer);
     }
     return true;
   }
@@ -246,9 +268,17 @@ class Check {
         return value("embedding_length");
       case Size::feed_forward:
         return value("feed_forward_length");
+      case Size::gate_and_up:
+        return 2 * value("feed_forward_length");
       case Size::queries:
         first = heads();
         return first * key_length();
+      case Size::gated_queries:
+        return 2 * value(Size::queries);
+      case Size::fused:
+        first = value(Size::queries);
+        first += value(Size::keys);
+        return first + value(Size::values);
       case Size::keys:
         first = kv_heads();
         return first * key_length();
@@ -265,7 +295,7 @@ class Check {
       case Size::expert_size:
         return expert_size();
       case Size::shared_size: {
-        if (architecture_.latent) {
+        if (architecture_.routes) {
           first = value("expert_shared_count");
           return first * expert_size();
         }
@@ -282,6 +312,18 @@ class Check {
       case Size::latent_heads:
         first = heads();
         return first * (key_length() + value_length() - value("rope.dimension_count"));
+      case Size::linear_fused:
+        first = value("ssm.state_size");
+        first *= 2 * value("ssm.group_count");
+        return first + value("ssm.inner_size");
+      case Size::linear_values:
+        return value("ssm.inner_size");
+      case Size::linear_heads:
+        return value("ssm.time_step_rank");
+      case Size::linear_head:
+        return value("ssm.state_size");
+      case Size::kernel:
+        return value("ssm.conv_kernel");
     }
     return 0;
   }

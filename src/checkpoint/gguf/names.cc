@@ -1,6 +1,7 @@
 #include "checkpoint/gguf/names.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "checkpoint/families/family.h"
 
@@ -65,6 +66,12 @@ const NamePair* find_pair(const Architecture& architecture, std::string_view Nam
   return nullptr;
 }
 
+/// The start of names in the tables.
+constexpr std::string_view kPrefix = "model.";
+
+/// Reports whether a row is of an MLP or of experts.
+bool is_mlp(const NamePair& pair) { return pair.file.find(".ffn_") != std::string_view::npos; }
+
 }  // namespace
 
 std::vector<const Architecture*> architectures() {
@@ -80,10 +87,15 @@ const Architecture* find_architecture(std::string_view model_type) {
   return nullptr;
 }
 
-std::optional<Place> place_of(const Architecture& architecture, std::string_view model_name) {
+std::optional<Place> place_of(const Architecture& architecture, std::string_view name) {
+  std::string model_name(name);
+  if (name.starts_with(architecture.prefix))
+    model_name.replace(0, architecture.prefix.size(), kPrefix);
+  else if (name.starts_with(kPrefix))
+    return std::nullopt;
   for (const std::string_view ending : kEndings) {
     if (!model_name.ends_with(ending)) continue;
-    const std::string_view module = model_name.substr(0, model_name.size() - ending.size());
+    const std::string module = model_name.substr(0, model_name.size() - ending.size());
     Numbers numbers;
     const NamePair* pair = find_pair(architecture, &NamePair::model, module, numbers);
     if (pair == nullptr) continue;
@@ -93,7 +105,10 @@ std::optional<Place> place_of(const Architecture& architecture, std::string_view
     place.expert = numbers.expert;
     place.query = pair->file.ends_with(".attn_q");
     place.key = pair->file.ends_with(".attn_k");
-    place.scaled = pair->scaled && ending == ".weight";
+    place.scaled =
+        pair->scaled && ending == ".weight" && (architecture.scales_mlp || !is_mlp(*pair));
+    place.change = pair->change;
+    place.heads = pair->heads;
     return place;
   }
   return std::nullopt;
@@ -108,7 +123,9 @@ std::optional<std::string> model_name_of(const Architecture& architecture,
     const NamePair* pair = find_pair(architecture, &NamePair::file, module, numbers);
     if (pair == nullptr) continue;
     numbers.expert = expert;
-    return filled(pair->model, numbers) + std::string(ending);
+    std::string name = filled(pair->model, numbers) + std::string(ending);
+    if (name.starts_with(kPrefix)) name.replace(0, kPrefix.size(), architecture.prefix);
+    return name;
   }
   return std::nullopt;
 }
@@ -126,6 +143,26 @@ std::optional<std::int64_t> layer_of(std::string_view name, std::string_view pre
 
 bool stacks_experts(std::string_view file_name) {
   return file_name.ends_with("_exps.weight") || file_name.ends_with("_exps.bias");
+}
+
+float changed(float value, Change change) {
+  return change == Change::none ? value : change == Change::plus_one ? value + 1 : -std::exp(value);
+}
+
+float reverted(float value, Change change) {
+  return change == Change::none ? value : change == Change::plus_one ? value - 1 : std::log(-value);
+}
+
+std::optional<Order> LinearHeads::order(Heads heads, std::int64_t size) const {
+  if (heads == Heads::none) return Order{};
+  if (keys <= 0 || values <= 0 || values % keys != 0 || key_size <= 0) return std::nullopt;
+  std::int64_t first = 0;
+  if (heads == Heads::last_rows) {
+    if (key_size > size / keys) return std::nullopt;
+    first = 2 * keys * key_size;
+  }
+  if (first >= size || values > size - first || (size - first) % values != 0) return std::nullopt;
+  return Order{first, keys, values / keys, (size - first) / values};
 }
 
 }  // namespace nvfp4::gguf

@@ -23,6 +23,8 @@ struct Place {
   std::int64_t layer = -1, expert = -1;
   bool query = false, key = false;  ///< rows may be interleaved
   bool scaled = false;
+  Change change = Change::none;
+  Heads heads = Heads::none;
 };
 
 /// Returns "blk.3.attn_q.weight" for "model.layers.3.self_attn.q_proj.weight". Null if the tensor
@@ -39,20 +41,39 @@ std::optional<std::int64_t> layer_of(std::string_view name, std::string_view pre
 /// Reports whether the tensor of the file is a stack of a layer's experts.
 bool stacks_experts(std::string_view file_name);
 
-/// The order of rows of a q or k. to_file() returns the index of a row in the file, to_model() that
-/// in the model.
-struct Interleave {
-  std::int64_t rows_per_head = 0;  ///< 0: no row is moved
-  std::int64_t to_file(std::int64_t row) const {
-    if (rows_per_head == 0) return row;
-    const std::int64_t half = rows_per_head / 2, inside = row % rows_per_head;
-    return row - inside + inside % half * 2 + inside / half;
+/// Returns a number of the model as the file has it, and back.
+float changed(float value, Change change);
+float reverted(float value, Change change);
+
+/// The order of a tensor's rows, or of its columns: behind the first ones, those of each a * b * d
+/// are [a, b, d] in the model and [b, a, d] in the file.
+struct Order {
+  std::int64_t first = 0;
+  std::int64_t a = 1, b = 1, d = 1;
+
+  bool moves() const { return a > 1 && b > 1; }
+  std::int64_t to_file(std::int64_t i) const { return moved(i, a, b); }
+  std::int64_t to_model(std::int64_t i) const { return moved(i, b, a); }
+
+ private:
+  std::int64_t moved(std::int64_t i, std::int64_t outer, std::int64_t inner) const {
+    if (i < first || !moves()) return i;
+    const std::int64_t inside = (i - first) % (a * b * d);
+    const std::int64_t x = inside / (inner * d), y = inside / d % inner;
+    return i - inside + (y * outer + x) * d + inside % d;
   }
-  std::int64_t to_model(std::int64_t row) const {
-    if (rows_per_head == 0) return row;
-    const std::int64_t half = rows_per_head / 2, inside = row % rows_per_head;
-    return row - inside + inside % 2 * half + inside / 2;
-  }
+};
+
+/// Returns the order of the rows of a q or k whose rotary embedding's two halves alternate.
+inline Order rotary_order(std::int64_t rows_per_head) { return {0, 2, rows_per_head / 2, 1}; }
+
+/// The heads of linear attention. Those of values are grouped by key in the model. In the file the
+/// first value of each key comes first.
+struct LinearHeads {
+  std::int64_t keys = 0, values = 0, key_size = 0;
+
+  /// Returns the order of `size` rows or columns. Null if the heads do not divide them.
+  std::optional<Order> order(Heads heads, std::int64_t size) const;
 };
 
 }  // namespace nvfp4::gguf

@@ -13,8 +13,8 @@
 #include "checkpoint/gguf/config.h"
 #include "checkpoint/gguf/faults.h"
 #include "checkpoint/gguf/file.h"
-#include "checkpoint/gguf/keys.h"
 #include "checkpoint/gguf/names.h"
+#include "checkpoint/gguf/origin.h"
 #include "checkpoint/io/grow.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/reciprocals.h"
@@ -57,41 +57,6 @@ std::optional<DType> dtype_of(const Type& type) {
   }
 }
 
-/// The conversion of a tensor from the file. Each unit has in() bytes in the file and out() bytes
-/// here.
-struct Origin {
-  enum class Kind : std::uint8_t { copy, codes, scales, bf16, f16, q8_0, one };
-  Kind kind = Kind::copy;
-  const TensorInfo* stored = nullptr;
-  std::uint64_t begin = 0;      ///< offset in the bytes of `stored`
-  std::uint64_t row_units = 0;  ///< units of a row, if rows are interleaved
-  Interleave interleave;
-
-  std::uint64_t in() const {
-    return kind == Kind::codes || kind == Kind::scales ? kBlockBytes
-           : kind == Kind::q8_0                        ? kQ8BlockBytes
-           : kind == Kind::copy                        ? 1
-                                                       : 4;
-  }
-  std::uint64_t out() const {
-    switch (kind) {
-      case Kind::codes:
-        return kBlockCodes;
-      case Kind::scales:
-      case Kind::one:
-        return 4;
-      case Kind::bf16:
-      case Kind::f16:
-        return 2;
-      case Kind::q8_0:
-        return kQ8Block * sizeof(float);
-      case Kind::copy:
-        break;
-    }
-    return 1;
-  }
-};
-
 class View final : public checkpoint::TensorSource {
  public:
   View(File file, Naming naming) : file_(std::move(file)), naming_(naming) {
@@ -126,7 +91,7 @@ class View final : public checkpoint::TensorSource {
                  std::uint64_t bytes) const override {
     const Origin& origin = origins_[index_of(tensor)];
     if (origin.kind == Origin::Kind::one) return;
-    // Interleaved rows are at most a few megabytes away in the file.
+    // Rows and columns in another order are at most a few megabytes away in the file.
     file_.input().will_read(
         origin.stored->begin + origin.begin + offset / origin.out() * origin.in(),
         bytes / origin.out() * origin.in());
@@ -163,18 +128,17 @@ class View final : public checkpoint::TensorSource {
     const std::uint64_t step = origin.out();
     thread_local std::vector<std::byte> converted;
     while (!out.empty()) {
-      // Reads whole blocks that contain the next bytes, within one row if rows are interleaved.
+      // Reads whole blocks that contain the next bytes and are together in the file.
       const std::uint64_t first = offset / step;
       std::uint64_t count = std::min(kUnitsAtATime * (origin.in() == 1 ? 32 : 1),
                                      (offset + out.size() + step - 1) / step - first);
       std::uint64_t source = first;
-      if (origin.interleave.rows_per_head != 0) {
+      if (origin.rows.moves() || origin.columns.moves()) {
         const std::uint64_t row = first / origin.row_units, inside = first % origin.row_units;
-        count = std::min(count, origin.row_units - inside);
-        source =
-            static_cast<std::uint64_t>(origin.interleave.to_file(static_cast<std::int64_t>(row))) *
-                origin.row_units +
-            inside;
+        const auto run = origin.columns.moves() ? static_cast<std::uint64_t>(origin.columns.d)
+                                                : origin.row_units;
+        count = std::min(count, run - inside % run);
+        source = to_file(origin.rows, row) * origin.row_units + to_file(origin.columns, inside);
       }
       const std::uint64_t skipped = offset - first * step;
       const std::uint64_t n = std::min<std::uint64_t>(count * step - skipped, out.size());
@@ -190,6 +154,9 @@ class View final : public checkpoint::TensorSource {
   }
 
  private:
+  static std::uint64_t to_file(const Order& order, std::uint64_t index) {
+    return static_cast<std::uint64_t>(order.to_file(static_cast<std::int64_t>(index)));
+  }
   std::size_t index_of(const ModelInfo& tensor) const {
     const auto index = static_cast<std::size_t>(&tensor - tensors_.data());
     require<ValueError>(index < tensors_.size(), "{}: tensor '{}' is of another file", name_,
@@ -277,7 +244,8 @@ class View final : public checkpoint::TensorSource {
 
   void add(const TensorInfo& t) {
     if (naming_ == Naming::stored) return add_as(t, t.name, t.shape, 0, t.bytes, {});
-    if (t.name == "rope_freqs.weight") return;  // config.json has the same values
+    if (std::ranges::find(kRopeTensors, t.name) != std::end(kRopeTensors))
+      return;  // config.json has the same values
     const auto place = model_name_of(*architecture_, t.name);
     require<UnsupportedError>(place.has_value(), ErrorCode::no_gguf_name,
                               "{}: tensor '{}': has no name in {} models", name_, printable(t.name),
@@ -293,7 +261,10 @@ class View final : public checkpoint::TensorSource {
       Shape shape = t.shape;  // other programs leave out the one row of this gate
       if (t.name.ends_with(".ffn_gate_inp_shexp.weight") && shape.size() == 1)
         shape.insert(shape.begin(), 1);
-      return add_as(t, *place, std::move(shape), 0, t.bytes, interleave_of(t, *place));
+      if (t.name.ends_with(".ssm_conv1d.weight") && shape.size() == 2)
+        shape.insert(shape.begin() + 1, 1);
+      return add_as(t, *place, std::move(shape), 0, t.bytes,
+                    origin_of(header(), *architecture_, t, *place, name_));
     }
     require<FormatError>(t.shape.size() >= 2, "{}: tensor '{}': {} dimensions, must have 2 or 3",
                          name_, printable(t.name), t.shape.size());
@@ -309,45 +280,38 @@ class View final : public checkpoint::TensorSource {
              t.bytes / static_cast<std::uint64_t>(experts), {}, e);
   }
 
-  Interleave interleave_of(const TensorInfo& t, const std::string& model_name) const {
-    const auto place = place_of(*architecture_, model_name);
-    if (!architecture_->interleaves || (!place->query && !place->key)) return {};
-    const std::string key =
-        fmt::format("{}.attention.head_count{}", architecture_->name, place->key ? "_kv" : "");
-    auto heads = header().integer(key);
-    if (!heads && place->key)
-      heads = header().integer(fmt::format("{}.attention.head_count", architecture_->name));
-    const std::int64_t rows = t.shape.empty() ? 0 : t.shape[0];
-    require<FormatError>(heads.has_value(), "{}: has no key '{}'", name_, key);
-    require<FormatError>(*heads > 0 && *heads <= rows / 2 && rows % (2 * *heads) == 0,
-                         "{}: tensor '{}': {} rows, must be an even number for each of '{}' = {}",
-                         name_, printable(t.name), rows, key, *heads);
-    return {rows / *heads};
-  }
-
   void add_as(const TensorInfo& t, std::string name, Shape shape, std::uint64_t begin,
-              std::uint64_t bytes, Interleave interleave, std::int64_t expert = -1) {
+              std::uint64_t bytes, Origin origin, std::int64_t expert = -1) {
     using Kind = Origin::Kind;
-    Origin origin{Kind::copy, &t, begin, 0, interleave};
+    origin.stored = &t;
+    origin.begin = begin;
     const auto rows = static_cast<std::uint64_t>(shape.empty() ? 1 : shape[0]);
     if (t.type->id == kNvfp4 && name.ends_with(".weight") && shape.size() >= 2)
       return add_nvfp4(t, name.substr(0, name.size() - 7), std::move(shape), origin, expert);
     if (t.type->id == kQ8_0 && naming_ == Naming::model) {
       origin.kind = Kind::q8_0;
       if (rows != 0) origin.row_units = bytes / kQ8BlockBytes / rows;
+      count_columns(t, origin, name_);
       return push(std::move(name), DType::f32, std::move(shape), origin);
     }
     const auto dtype = dtype_of(*t.type);
     if (!dtype || t.type->id == kNvfp4)
       return push(std::move(name), DType::u8, {static_cast<std::int64_t>(bytes)}, origin);
-    if (const auto it = narrowed_.find(t.name);
-        naming_ == Naming::model && it != narrowed_.end() && *dtype == DType::f32) {
-      origin.kind = it->second;
+    if (*dtype == DType::f32 && naming_ == Naming::model) {
+      const auto it = narrowed_.find(t.name);
+      origin.kind = it == narrowed_.end() ? Kind::f32 : it->second;
       if (rows != 0) origin.row_units = bytes / 4 / rows;
-      return push(std::move(name), it->second == Kind::bf16 ? DType::bf16 : DType::f16,
+      count_columns(t, origin, name_);
+      return push(std::move(name),
+                  origin.kind == Kind::f32    ? DType::f32
+                  : origin.kind == Kind::bf16 ? DType::bf16
+                                              : DType::f16,
                   std::move(shape), origin);
     }
+    require<UnsupportedError>(origin.change == Change::none, "{}: tensor '{}': {}, must be F32",
+                              name_, printable(t.name), t.type->name);
     if (rows != 0) origin.row_units = bytes / rows;
+    count_columns(t, origin, name_);
     push(std::move(name), *dtype, std::move(shape), origin);
   }
 
@@ -355,6 +319,7 @@ class View final : public checkpoint::TensorSource {
                  std::int64_t expert) {
     using Kind = Origin::Kind;
     origin.row_units = static_cast<std::uint64_t>(shape.back() / kBlockElements);
+    count_columns(t, origin, name_);
     Shape codes = shape, scales = shape;
     codes.back() /= 2;
     scales.back() /= 16;
@@ -371,7 +336,7 @@ class View final : public checkpoint::TensorSource {
                  std::int64_t matrices, std::int64_t expert, bool needed) {
     using Kind = Origin::Kind;
     if (part == nullptr) {  // llama.cpp's converter leaves out a scale of 1
-      if (needed) push(std::move(name), DType::f32, {}, {Kind::one, &weight, 0, 0, {}});
+      if (needed) push(std::move(name), DType::f32, {}, {.kind = Kind::one, .stored = &weight});
       return;
     }
     require<FormatError>(part->type->id == kF32 && part->elements() == matrices,
@@ -381,7 +346,7 @@ class View final : public checkpoint::TensorSource {
     const bool stack = expert < 0 && matrices > 1;
     const auto begin = static_cast<std::uint64_t>(std::max<std::int64_t>(expert, 0)) * 4;
     push(std::move(name), DType::f32, stack ? Shape{matrices} : Shape{},
-         {Kind::copy, part, begin, 0, {}});
+         {.kind = Kind::copy, .stored = part, .begin = begin});
   }
 
   /// Converts units [first, first + count) in the file's order, counted from the origin's begin.
@@ -408,10 +373,16 @@ class View final : public checkpoint::TensorSource {
     for (std::uint64_t i = 0; i < count; ++i) {
       float value;
       std::memcpy(&value, bytes.data() + 4 * i, 4);
+      value = reverted(value, origin.change);
+      if (origin.kind == Kind::f32) {
+        std::memcpy(out.data() + 4 * i, &value, 4);
+        continue;
+      }
       const bool bf16 = origin.kind == Kind::bf16;
       const std::uint16_t bits = bf16 ? BF16::from_float(value).bits : FP16::from_float(value).bits;
       const float back = bf16 ? BF16{bits}.to_float() : FP16{bits}.to_float();
-      require<FormatError>(float_bits(back) == float_bits(value) || value != value,
+      require<FormatError>(float_bits(back) == float_bits(value) || value != value ||
+                               origin.change == Change::minus_exp,
                            "{}: tensor '{}': {} is no {}, as '{}' says of '{}'", name_,
                            printable(tensor.name), value, bf16 ? "BF16" : "F16",
                            bf16 ? kBf16Key : kF16Key, printable(origin.stored->name));

@@ -31,13 +31,15 @@ std::string file_of(const checkpoint::ModelFolder& model) {
   return printable(path.string(), 4096);
 }
 
+constexpr std::string_view kPrediction = "multi-token prediction";
+
 /// Reports whether llama.cpp reads the tensor only as F32. Source: conversion/base.py,
 /// prepare_tensors(): "Most of the codebase that takes in 1D tensors or norms only handles F32
 /// tensors".
 bool must_be_f32(const Place& place, std::size_t dimensions) {
   const std::string& name = place.file_name;
   return dimensions <= 1 || name.ends_with("_norm.weight") || !name.ends_with(".weight") ||
-         name.find(".ffn_gate_inp") != std::string::npos;
+         name.find(".ffn_gate_inp") != std::string::npos || name.ends_with(".ssm_conv1d.weight");
 }
 
 class Maker {
@@ -125,7 +127,10 @@ class Maker {
                               "{}: tensor '{}': {} dimensions, at most {}", file_,
                               printable(spec.name), spec.shape.size(), kMaxDimensions);
     if (must_be_f32(*place, spec.shape.size())) type = kF32;
-    Member member{spec.name, find_type(type), spec.shape, std::move(*place), i};
+    std::vector<std::int64_t> shape = spec.shape;
+    if (place->file_name.ends_with(".ssm_conv1d.weight") && shape.size() == 3 && shape[1] == 1)
+      shape.erase(shape.begin() + 1);
+    Member member{spec.name, find_type(type), std::move(shape), std::move(*place), i};
     member.dtype = spec.dtype;
     add(std::move(member));
   }
@@ -189,7 +194,10 @@ class Maker {
     Target target;
     target.tensor = tensor;
     target.begin = begin;
-    target.interleave = interleave_of(m);
+    target.change = m.place.change;
+    target.rows = m.place.heads == Heads::none ? rotary_rows(m) : value_heads(m);
+    if (m.place.heads == Heads::columns) std::swap(target.rows, target.columns);
+    target.cols = m.shape.empty() ? 1 : m.shape.back();
     const auto rows = static_cast<std::uint64_t>(m.shape.empty() ? 1 : m.shape[0]);
     if (m.type->id == kNvfp4) {
       target.kind = Kind::codes;
@@ -197,7 +205,7 @@ class Maker {
       layout_.targets[m.scales].kind = Kind::scales;
     } else {
       const bool widened = m.type->id == kF32 && m.dtype != DType::f32;
-      target.kind = !widened                 ? Kind::copy
+      target.kind = !widened ? m.place.change == Change::none ? Kind::copy : Kind::f32
                     : m.dtype == DType::bf16 ? Kind::widen_bf16
                                              : Kind::widen_f16;
       if (rows != 0) target.row_bytes = *tensor_bytes(*m.type, m.shape) / rows / (widened ? 2 : 1);
@@ -205,7 +213,28 @@ class Maker {
     layout_.targets[m.spec] = target;
   }
 
-  Interleave interleave_of(const Member& m) const {
+  /// Returns the order of the heads of values. Columns of a head must be whole blocks of the type.
+  Order value_heads(const Member& m) const {
+    const LinearHeads heads{integer_of(config_, {"linear_num_key_heads"}, 0),
+                            integer_of(config_, {"linear_num_value_heads"}, 0),
+                            integer_of(config_, {"linear_key_head_dim"}, 0)};
+    const bool by_columns = m.place.heads == Heads::columns;
+    const std::int64_t size = m.shape.empty() ? 0 : by_columns ? m.shape.back() : m.shape[0];
+    const std::optional<Order> order = heads.order(m.place.heads, size);
+    require<FormatError>(order.has_value(),
+                         "{}: tensor '{}': {} {}, which are not of linear_num_value_heads = {} and "
+                         "linear_num_key_heads = {}",
+                         file_, printable(m.model_name), size, by_columns ? "columns" : "rows",
+                         heads.values, heads.keys);
+    require<UnsupportedError>(!by_columns || !order->moves() || order->d % m.type->block == 0,
+                              "{}: tensor '{}': heads of {} columns, must be a multiple of {} for "
+                              "{}; hint: --ignore '*.out_proj' keeps such weights",
+                              file_, printable(m.model_name), order->d, m.type->block,
+                              m.type->name);
+    return *order;
+  }
+
+  Order rotary_rows(const Member& m) const {
     if (!architecture_.interleaves || (!m.place.query && !m.place.key)) return {};
     const std::int64_t all = integer_of(config_, {"num_attention_heads"}, 0);
     const std::int64_t heads =
@@ -219,7 +248,7 @@ class Maker {
                               "{}: tensor '{}': {} rows, must be an even number for each of {} "
                               "heads",
                               file_, printable(m.model_name), rows, heads);
-    return {rows / heads};
+    return rotary_order(rows / heads);
   }
 
   void add_scales(const std::vector<Member>& members, const std::string& name,
@@ -254,13 +283,17 @@ class Maker {
 }  // namespace
 
 std::string_view left_out(std::string_view name, const Json& config) {
-  constexpr std::string_view kLayers = "model.layers.";
   if (const auto scale = checkpoint::cache_scale(name);  // a gate may also have a k_scale
       scale && scale->attention.ends_with("attn"))
     return "the key and value cache";
+  const Architecture* architecture = architecture_of(config);
+  const std::string_view prefix = architecture == nullptr ? "model." : architecture->prefix;
+  if (name.starts_with("mtp.") || name.starts_with("model.mtp.")) return kPrediction;
+  if (name.starts_with("model.") && !name.starts_with(prefix)) return "towers for images and sound";
   // Without a number of layers, no layer is beyond the last. The missing key is another error.
-  const std::int64_t layers = integer_of(config, {"num_hidden_layers"}, 0);
-  if (layers > 0 && layer_of(name, kLayers).value_or(0) >= layers) return "multi-token prediction";
+  const std::int64_t layers = integer_of(language_config(config), {"num_hidden_layers"}, 0);
+  const std::string in_layers = std::string(prefix) + "layers.";
+  if (layers > 0 && layer_of(name, in_layers).value_or(0) >= layers) return kPrediction;
   return {};
 }
 

@@ -16,6 +16,7 @@ struct Target {
   enum class Kind : std::uint8_t {
     dropped,
     copy,
+    f32,         ///< F32 that changes
     widen_bf16,  ///< BF16 to F32
     widen_f16,   ///< F16 to F32
     codes,       ///< NVFP4 codes with their block scales
@@ -25,7 +26,9 @@ struct Target {
   std::size_t tensor = 0;       ///< index in Layout::tensors
   std::uint64_t begin = 0;      ///< byte offset in that tensor
   std::uint64_t row_bytes = 0;  ///< size of a row of the planned tensor
-  Interleave interleave;
+  Order rows, columns;          ///< columns are counted in elements
+  std::int64_t cols = 0;        ///< elements of a row, if columns move
+  Change change = Change::none;
 };
 
 /// The content of a GGUF file, except the bytes of its tensors.

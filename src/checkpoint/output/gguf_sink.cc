@@ -11,7 +11,6 @@
 #include "checkpoint/gguf/config.h"
 #include "checkpoint/gguf/faults.h"
 #include "checkpoint/gguf/file.h"
-#include "checkpoint/gguf/keys.h"
 #include "checkpoint/gguf/metadata.h"
 #include "checkpoint/gguf/tokenizer.h"
 #include "checkpoint/io/grow.h"
@@ -46,16 +45,14 @@ class Sink final : public checkpoint::ShardWriter {
     if (target.kind == Kind::dropped) return;
     if (target.kind == Kind::copy) return place(target, offset, data, target.row_bytes);
     thread_local std::vector<std::byte> wide;
-    const std::size_t count = data.size() / 2;
+    const std::size_t growth = target.kind == Kind::f32 ? 1 : 2, bytes = 4 / growth;
+    const std::size_t count = data.size() / bytes;
     const auto out = grow(wide, static_cast<std::int64_t>(4 * count));
     for (std::size_t i = 0; i < count; ++i) {
-      std::uint16_t bits;
-      std::memcpy(&bits, data.data() + 2 * i, 2);
-      const float value =
-          target.kind == Kind::widen_bf16 ? BF16{bits}.to_float() : FP16{bits}.to_float();
+      const float value = changed(float_at(data.subspan(bytes * i), target.kind), target.change);
       std::memcpy(out.data() + 4 * i, &value, 4);
     }
-    place(target, 2 * offset, out, 2 * target.row_bytes);
+    place(target, growth * offset, out, growth * target.row_bytes);
   }
 
   void write_blocks(std::size_t codes, std::uint64_t code_offset,
@@ -79,21 +76,38 @@ class Sink final : public checkpoint::ShardWriter {
   }
 
  private:
+  static float float_at(std::span<const std::byte> bytes, Target::Kind kind) {
+    if (kind == Target::Kind::f32) {
+      float value;
+      std::memcpy(&value, bytes.data(), 4);
+      return value;
+    }
+    std::uint16_t bits;
+    std::memcpy(&bits, bytes.data(), 2);
+    return kind == Target::Kind::widen_bf16 ? BF16{bits}.to_float() : FP16{bits}.to_float();
+  }
+
   /// Writes bytes that start at byte `offset` of the planned tensor. Its rows have `row_bytes`.
-  /// Each row goes to its place in the file.
+  /// Each row, or each head of a row, goes to its place in the file.
   void place(const Target& target, std::uint64_t offset, std::span<const std::byte> data,
              std::uint64_t row_bytes) {
-    if (target.interleave.rows_per_head == 0)
+    if (!target.rows.moves() && !target.columns.moves())
       return writer_.write(target.tensor, target.begin + offset, data);
+    Order columns = target.columns;  // in bytes
+    if (columns.moves()) columns.d = static_cast<std::int64_t>(row_bytes) / (columns.a * columns.b);
+    const std::uint64_t run = columns.moves() ? static_cast<std::uint64_t>(columns.d) : row_bytes;
     while (!data.empty()) {
       const std::uint64_t row = offset / row_bytes, inside = offset % row_bytes;
-      const std::size_t n = std::min<std::uint64_t>(data.size(), row_bytes - inside);
-      const auto to =
-          static_cast<std::uint64_t>(target.interleave.to_file(static_cast<std::int64_t>(row)));
-      writer_.write(target.tensor, target.begin + to * row_bytes + inside, data.first(n));
+      const std::size_t n = std::min<std::uint64_t>(data.size(), run - inside % run);
+      const std::uint64_t to = to_file(target.rows, row) * row_bytes + to_file(columns, inside);
+      writer_.write(target.tensor, target.begin + to, data.first(n));
       data = data.subspan(n);
       offset += n;
     }
+  }
+
+  static std::uint64_t to_file(const Order& order, std::uint64_t index) {
+    return static_cast<std::uint64_t>(order.to_file(static_cast<std::int64_t>(index)));
   }
 
   void check_scales(std::size_t codes, std::uint64_t offset,
@@ -126,13 +140,15 @@ class GgufContainer final : public checkpoint::Container {
         printable(file, 4096),
         std::filesystem::exists(file, error) ? "not read for one file by itself (give the folder)"
                                              : "there is no such file");
-    const auto config = checkpoint::parse_config_json(model.config.text, file);
-    const Architecture* architecture = architecture_of(config);
+    const auto whole = checkpoint::parse_config_json(model.config.text, file);
+    const Json config = language_config(whole);
+    const Architecture* architecture = architecture_of(whole);
     require<UnsupportedError>(
         architecture != nullptr,
-        "{}: model_type = {}, must be one of {}; tensor '{}' has no place in GGUF that is known",
+        "{}: model_type = {}, must be one of {}; tensor '{}' has no place in GGUF that is known; "
+        "hint: convert the model in BF16 (nvfp4 convert --to bf16) with llama.cpp's own converter",
         printable(file, 4096),
-        config.contains("model_type") ? checkpoint::dump_line(config["model_type"]) : "nothing",
+        whole.contains("model_type") ? checkpoint::dump_line(whole["model_type"]) : "nothing",
         known_types(), printable(first_tensor(plan)));
     layout_ = make_layout(plan, model, *architecture, config);
     warnings_ = layout_.warnings;
@@ -141,17 +157,16 @@ class GgufContainer final : public checkpoint::Container {
       const File source = File::open(model.files.front().path());
       keeps_config_ = source.header().find(kConfigKey) != nullptr;
       entries_ = entries_of(source);
-      rope_factors_ = rope_factors(source);
+      read_own_tensors(source);
     } else {
       entries_ = gguf::entries_of(config, *architecture, printable(file, 4096));
-      rope_factors_ = gguf::rope_factors(config);
+      own_ = own_tensors(config, *architecture);
       const std::vector<NewEntry> general = general_entries(model.root, config, tensors_);
       entries_.insert(entries_.end(), general.begin(), general.end());
     }
-    if (!rope_factors_.empty())
-      tensors_.push_back({"rope_freqs.weight",
-                          find_type(kF32),
-                          {static_cast<std::int64_t>(rope_factors_.size())}});
+    for (const OwnTensor& own : own_)
+      tensors_.push_back(
+          {std::string(own.name), find_type(kF32), {static_cast<std::int64_t>(own.values.size())}});
     if (model.files.front().container() != "gguf") {
       Tokenizer tokenizer = read_tokenizer(model.root, config);
       entries_.insert(entries_.end(), tokenizer.entries.begin(), tokenizer.entries.end());
@@ -163,7 +178,8 @@ class GgufContainer final : public checkpoint::Container {
 
   std::unique_ptr<checkpoint::ShardWriter> open(const std::filesystem::path& path) const override {
     auto sink = std::make_unique<Sink>(layout_, shard_, path, entries_, tensors_);
-    if (!rope_factors_.empty()) sink->write_own(tensors_.size() - 1, rope_factors_);
+    for (std::size_t i = 0; i < own_.size(); ++i)
+      sink->write_own(layout_.tensors.size() + i, own_[i].values);
     return sink;
   }
   std::uint64_t tensor_bytes() const override {
@@ -221,12 +237,14 @@ class GgufContainer final : public checkpoint::Container {
     return out;
   }
 
-  static std::vector<float> rope_factors(const File& source) {
-    const TensorInfo* tensor = source.find("rope_freqs.weight");
-    if (tensor == nullptr || tensor->type->id != kF32) return {};
-    std::vector<float> factors(static_cast<std::size_t>(tensor->elements()));
-    source.read(*tensor, 0, std::as_writable_bytes(std::span(factors)));
-    return factors;
+  void read_own_tensors(const File& source) {
+    for (const std::string_view name : kRopeTensors) {
+      const TensorInfo* tensor = source.find(name);
+      if (tensor == nullptr || tensor->type->id != kF32) continue;
+      OwnTensor& own = own_.emplace_back(name);
+      own.values.resize(static_cast<std::size_t>(tensor->elements()));
+      source.read(*tensor, 0, std::as_writable_bytes(std::span(own.values)));
+    }
   }
 
   void add_own_keys(const checkpoint::Plan& plan) {
@@ -250,7 +268,7 @@ class GgufContainer final : public checkpoint::Container {
   Layout layout_;
   std::vector<NewEntry> entries_;
   std::vector<TensorSpec> tensors_;
-  std::vector<float> rope_factors_;
+  std::vector<OwnTensor> own_;  ///< behind those of the layout
   bool keeps_config_ = true;
   std::vector<std::string> warnings_;
 };

@@ -294,7 +294,7 @@ class Planner {
   /// Reports whether a weight that the format cannot hold becomes Q8_0.
   bool becomes_q8_0(const LogicalTensor& t) const {
     return options_.rest_is_q8_0 && t.shape.size() == 2 && t.cols() % gguf::kQ8Block == 0 &&
-           t.added.empty() && keeps_ && keeps_(t.module()).empty();
+           t.added.empty();
   }
 
   PlannedTensor& new_tensor(const Candidate& c) {
@@ -393,7 +393,7 @@ class Planner {
   void finish() {
     choose_scheme();
     require<UnsupportedError>(
-        options_.task != Task::convert || !modules_.quantized.empty(),
+        options_.task != Task::convert || !modules_.quantized.empty() || !lost_.empty(),
         "{}: holds no quantized weight to convert; hint: nvfp4 quantize makes them",
         model_.root.string());
     for (const PlannedShard& shard : plan_.shards)

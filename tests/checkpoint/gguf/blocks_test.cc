@@ -56,13 +56,30 @@ TEST(GgufBlocks, OnlyWhatMeansTheSameIsAScale) {
 
 /// Two heads of eight rows: 0 4 1 5 2 6 3 7, as conversion/llama.py's permute() gives.
 TEST(GgufNames, InterleavedRows) {
-  const Interleave two_heads{8};
+  const Order two_heads = rotary_order(8);
   const std::vector<std::int64_t> order = {0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15};
   for (std::int64_t row = 0; row < 16; ++row) {
     EXPECT_EQ(two_heads.to_model(row), order[static_cast<std::size_t>(row)]);
     EXPECT_EQ(two_heads.to_file(two_heads.to_model(row)), row);
-    EXPECT_EQ(Interleave{}.to_file(row), row);
+    EXPECT_EQ(Order{}.to_file(row), row);
   }
+}
+
+/// Two keys with three values of two rows each, behind eight rows of queries and keys.
+TEST(GgufNames, FirstValuesOfKeysComeFirst) {
+  const LinearHeads heads{2, 6, 2};
+  const auto rows = heads.order(Heads::last_rows, 20);
+  ASSERT_TRUE(rows);
+  const std::vector<std::int64_t> order = {0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11};
+  for (std::int64_t row = 0; row < 20; ++row) {
+    EXPECT_EQ(rows->to_model(row), row < 8 ? row : 8 + order[static_cast<std::size_t>(row - 8)]);
+    EXPECT_EQ(rows->to_file(rows->to_model(row)), row);
+  }
+  EXPECT_FALSE(heads.order(Heads::last_rows, 8));
+  EXPECT_FALSE(heads.order(Heads::rows, 13));
+  EXPECT_FALSE((LinearHeads{4, 6, 2}.order(Heads::rows, 12)));
+  EXPECT_FALSE((LinearHeads{1, 6, std::int64_t{1} << 62}.order(Heads::last_rows, 20)));
+  EXPECT_FALSE(LinearHeads{}.order(Heads::rows, 12));
 }
 
 TEST(GgufNames, ThereAndBack) {
@@ -80,6 +97,7 @@ TEST(GgufNames, ThereAndBack) {
         "model.layers.1.mlp.up_proj.weight.x", "visual.patch.weight", "weight",
         "model.layers.1.self_attn.q_norm.weight"})
     EXPECT_FALSE(place_of(llama, none)) << none;
+  EXPECT_FALSE(place_of(*find_architecture("qwen3_5"), "model.layers.0.input_layernorm.weight"));
   const Architecture& moe = *find_architecture("qwen3_moe");
   const auto expert = place_of(moe, "model.layers.3.mlp.experts.17.down_proj.weight");
   EXPECT_EQ(expert->file_name, "blk.3.ffn_down_exps.weight");
@@ -110,7 +128,9 @@ TEST(GgufNames, AreUnique) {
     for (const NameGroup& group : known->groups)
       for (const NamePair& pair : group.modules) {
         const Architecture& a = *known;
-        const std::string name = numbered(pair.model), file = numbered(pair.file);
+        std::string name = numbered(pair.model);
+        const std::string file = numbered(pair.file);
+        if (name.starts_with("model.")) name.replace(0, 6, a.prefix);
         EXPECT_EQ(place_of(a, name + ".weight")->file_name, file + ".weight") << a.model_type;
         EXPECT_EQ(model_name_of(a, file + ".weight", 3), name + ".weight") << a.model_type;
       }

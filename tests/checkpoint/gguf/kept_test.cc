@@ -135,7 +135,7 @@ TEST(GgufDeepSeek, KeepsWhatLlamaCppMultipliesByNoScale) {
 TEST(GgufUnknown, ModelsAreRefusedByTensorBeforeWriting) {
   const TempDir dir;
   for (const char* type :
-       {"gemma", "gemma2", "gemma3_text", "phi3", "glm4_moe", "gpt_oss", "qwen3_next"}) {
+       {"gemma", "gemma2", "gemma4", "gpt_oss", "qwen3_next", "nemotron_h", "deepseek_v4"}) {
     write_model(dir / type, {{random_tensor("model.layers.0.self_attn.qkv_proj.weight", {64, 64})}},
                 "");
     Json config = llama_config();
@@ -143,7 +143,8 @@ TEST(GgufUnknown, ModelsAreRefusedByTensorBeforeWriting) {
     write_json(dir / type / "config.json", config);
     expect_error<UnsupportedError>(
         [&] { quantize(dir / type, dir / "m.gguf"); },
-        {type, "must be one of llama", "'model.layers.0.self_attn.qkv_proj.weight'"});
+        {type, "must be one of llama", "'model.layers.0.self_attn.qkv_proj.weight'",
+         "hint: convert the model in BF16"});
     EXPECT_FALSE(fs::exists(dir / "m.gguf"));
     EXPECT_FALSE(fs::exists(dir / "m.gguf.partial"));
   }

@@ -1,0 +1,181 @@
+// Keys and tensors of single architectures.
+// Source: github.com/ggml-org/llama.cpp, conversion/phi.py, gemma.py, hunyuan.py, minimax.py,
+// qwen.py.
+#include <cmath>
+
+#include "checkpoint/gguf/config.h"
+#include "checkpoint/gguf/entries.h"
+
+namespace nvfp4::gguf {
+namespace {
+
+/// Returns the context length before its extension.
+std::int64_t original_length(const Json& config) {
+  return integer_of(
+      rope_of(config), {"original_max_position_embeddings"},
+      integer_of(config, {"original_max_position_embeddings", "max_position_embeddings"}, 0));
+}
+
+void add_phi3(Entries& out, const Json& config, const std::string& /*file*/) {
+  out.set("rope.freq_base", new_f32(rope_theta(config)));
+  out.set("rope.scaling.original_context_length",
+          new_u32(static_cast<std::uint64_t>(original_length(config))));
+  out.u32("attention.sliding_window", integer_of(config, {"sliding_window"}, 0));
+  const Json rope = rope_of(config);
+  if (value_of(rope, {"long_factor"}) == nullptr) return;
+  const auto original = static_cast<double>(original_length(config));
+  const double scale =
+      static_cast<double>(integer_of(config, {"max_position_embeddings"}, 0)) / original;
+  out.add("rope.scaling.attn_factor",
+          new_f32(scale > 1 ? std::sqrt(1 + std::log(scale) / std::log(original)) : 1));
+}
+
+void add_gemma3(Entries& out, const Json& config, const std::string& file) {
+  if (value_of(rope_of(config), {"rope_theta"}) == nullptr &&
+      value_of(config, {"rope_theta"}) == nullptr)
+    out.set("rope.freq_base", new_f32(1e6));
+  const Json* rope = value_of(config, {"rope_parameters"});
+  const Json* sliding = rope == nullptr ? nullptr : value_of(*rope, {"sliding_attention"});
+  out.add("rope.freq_base_swa", new_f32(sliding != nullptr && sliding->is_object()
+                                            ? positive_of(*sliding, "rope_theta", 10000)
+                                            : positive_of(config, "rope_local_base_freq", 10000)));
+  if (value_of(config, {"final_logit_softcapping"}) != nullptr)
+    out.add("final_logit_softcapping", new_f32(positive_of(config, "final_logit_softcapping", 1)));
+  require<UnsupportedError>(value_of(config, {"attn_logit_softcapping"}) == nullptr,
+                            "{}: attn_logit_softcapping = {}, must be null for llama.cpp", file,
+                            number_of(config, "attn_logit_softcapping", 0));
+  constexpr std::int64_t kPeriod = 6, kLayersOf27B = 62;
+  const auto types = config.find("layer_types");
+  for (std::size_t i = 0; types != config.end() && types->is_array() && i < types->size(); ++i)
+    require<UnsupportedError>(
+        (*types)[i] == ((i + 1) % kPeriod == 0 ? "full_attention" : "sliding_attention"),
+        "{}: layer_types[{}] = {}: llama.cpp has full attention in each sixth layer", file, i,
+        checkpoint::dump_line((*types)[i]));
+  const auto layers = integer_of(config, {"num_hidden_layers"}, 0);
+  const std::int64_t heads =
+      std::max<std::int64_t>(integer_of(config, {"num_attention_heads"}, 1), 1);
+  const std::int64_t scalar =
+      layers == kLayersOf27B ? integer_of(config, {"hidden_size"}, 0) / heads : head_dim(config);
+  require<UnsupportedError>(integer_of(config, {"query_pre_attn_scalar"}, 256) == scalar,
+                            "{}: query_pre_attn_scalar = {}, must be {} for llama.cpp", file,
+                            integer_of(config, {"query_pre_attn_scalar"}, 256), scalar);
+}
+
+/// Adds rotary embeddings that are scaled by alpha.
+void add_hunyuan(Entries& out, const Json& config, const std::string& file) {
+  const Json rope = rope_of(config);
+  if (rope_type(rope) == "dynamic") {
+    constexpr std::uint64_t kContext = 256 * 1024;  // the number in config.json is wrong
+    const auto dim = static_cast<double>(head_dim(config));
+    require<FormatError>(dim > 2, "{}: head_dim = {}, must be greater than 2", file, dim);
+    const double alpha = positive_of(rope, "alpha", 1);
+    out.set("rope.freq_base", new_f32(rope_theta(config) * std::pow(alpha, dim / (dim - 2))));
+    out.add("rope.scaling.type", new_text("none"));
+    out.add("rope.scaling.factor", new_f32(1));
+    out.add("rope.scaling.original_context_length", new_u32(kContext));
+    out.set("context_length", new_u32(kContext));
+  }
+}
+
+void add_expert_length(Entries& out) {
+  if (!out.has("expert_feed_forward_length"))
+    out.needed("expert_feed_forward_length", {"intermediate_size"}, 1);
+}
+
+void add_hunyuan_moe(Entries& out, const Json& config, const std::string& file) {
+  add_hunyuan(out, config, file);
+  add_expert_length(out);
+  out.needed("expert_shared_feed_forward_length", {"intermediate_size"}, 1);
+  out.u32("expert_shared_count", integer_of(config, {"num_shared_expert"}, 1));
+  const Json* shares = value_of(config, {"use_cla"});
+  require<UnsupportedError>(shares == nullptr || *shares == false,
+                            "{}: use_cla = true, must be false for llama.cpp", file);
+}
+
+void add_minimax(Entries& out, const Json& /*config*/, const std::string& /*file*/) {
+  add_expert_length(out);
+}
+
+/// Adds the keys of gated delta nets, and the sections of rotary embeddings of text and images.
+void add_linear(Entries& out, const Json& config, const std::string& file) {
+  const std::int64_t values = integer_of(config, {"linear_num_value_heads"}, 0),
+                     keys = integer_of(config, {"linear_num_key_heads"}, 0),
+                     size = integer_of(config, {"linear_value_head_dim"}, 0),
+                     key_size = integer_of(config, {"linear_key_head_dim"}, 0);
+  require<UnsupportedError>(size == key_size,
+                            "{}: linear_value_head_dim = {}, must be linear_key_head_dim = {} for "
+                            "llama.cpp",
+                            file, size, key_size);
+  require<FormatError>(keys > 0 && values % keys == 0 && values <= 0xFFFF && size <= 0xFFFF,
+                       "{}: linear_num_value_heads = {}, must be a multiple of "
+                       "linear_num_key_heads = {}",
+                       file, values, keys);
+  out.u32("ssm.inner_size", values * size, 1);
+  const std::int64_t interval = integer_of(config, {"full_attention_interval"}, 4);
+  out.u32("full_attention_interval", interval, 1);
+  if (const auto types = config.find("layer_types"); types != config.end() && types->is_array()) {
+    NewValue recurrent{.type = ValueType::array, .element = ValueType::boolean};
+    for (const Json& type : *types) recurrent.numbers.push_back(type == "linear_attention");
+    out.add("attention.recurrent_layers", std::move(recurrent));
+  }
+  std::vector<std::int64_t> sections = {11, 11, 10};
+  const Json rope = rope_of(config);
+  if (const auto given = rope.find("mrope_section"); given != rope.end() && given->is_array()) {
+    sections.clear();
+    for (const Json& section : *given)
+      sections.push_back(section.is_number_integer() ? section.get<std::int64_t>() : -1);
+    require<FormatError>(sections.size() <= 4 &&
+                             std::ranges::all_of(sections, [](std::int64_t n) { return n >= 0; }),
+                         "{}: mrope_section = {}, must be up to 4 sizes", file,
+                         checkpoint::dump_line(*given));
+  }
+  sections.resize(4);
+  out.add("rope.dimension_sections", new_i32s(std::move(sections)));
+}
+
+struct OwnKeys {
+  std::string_view name;
+  void (*add)(Entries& out, const Json& config, const std::string& file);
+};
+constexpr OwnKeys kOwnKeys[] = {
+    {"phi3", add_phi3},          {"gemma3", add_gemma3},           {"hunyuan-dense", add_hunyuan},
+    {"minimax-m2", add_minimax}, {"hunyuan-moe", add_hunyuan_moe}, {"qwen35", add_linear},
+    {"qwen35moe", add_linear},
+};
+
+}  // namespace
+
+bool scales_rope_itself(const Architecture& architecture, std::string_view rope_type) {
+  return rope_type == "dynamic"
+             ? architecture.name.starts_with("hunyuan")
+             : architecture.name == "phi3" && (rope_type == "longrope" || rope_type == "su");
+}
+
+void add_own_keys(Entries& out, const Json& config, const Architecture& architecture,
+                  const std::string& file) {
+  for (const OwnKeys& keys : kOwnKeys)
+    if (keys.name == architecture.name) keys.add(out, config, file);
+}
+
+std::vector<OwnTensor> own_tensors(const Json& config, const Architecture& architecture) {
+  std::vector<OwnTensor> out;
+  if (std::vector<float> factors = rope_factors(config); !factors.empty())
+    out.push_back({kRopeTensors[0], std::move(factors)});
+  const Json rope = rope_of(config);
+  if (architecture.name != "phi3" || value_of(rope, {"long_factor"}) == nullptr) return out;
+  for (const auto& [name, key] :
+       {std::pair{kRopeTensors[1], "long_factor"}, std::pair{kRopeTensors[2], "short_factor"}}) {
+    OwnTensor& tensor = out.emplace_back(name);
+    const auto given = rope.find(key);
+    if (given != rope.end() && given->is_array())
+      for (const Json& factor : *given)
+        tensor.values.push_back(factor.is_number() ? factor.get<float>() : 0.0f);
+    require<FormatError>(
+        !tensor.values.empty() && std::ranges::all_of(tensor.values, [](float f) { return f > 0; }),
+        "config.json: {} = {}, must be numbers greater than 0", key,
+        given == rope.end() ? "nothing" : checkpoint::dump_line(*given));
+  }
+  return out;
+}
+
+}  // namespace nvfp4::gguf

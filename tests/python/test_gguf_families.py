@@ -1,0 +1,204 @@
+"""GGUF files of tiny models of transformers: names by the package gguf, numbers by the formulas of llama.cpp's
+conversion/, and the way back."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+gguf = pytest.importorskip("gguf", reason="the Python package gguf is missing")
+if not hasattr(gguf.MODEL_ARCH, "QWEN35"):
+    pytest.skip("this version of gguf has no Qwen3.5", allow_module_level=True)
+
+import nvfp4
+from test_gguf import dequantized, tensors_of, to_bf16
+
+SIZES = dict(hidden_size=128, intermediate_size=192, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             vocab_size=320, max_position_embeddings=512, tie_word_embeddings=False, pad_token_id=None,
+             bos_token_id=1, eos_token_id=2)
+HEADS = SIZES | dict(head_dim=32)
+EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64)
+LINEAR = SIZES | dict(head_dim=64, linear_conv_kernel_dim=4, linear_key_head_dim=64, linear_value_head_dim=64,
+                      linear_num_key_heads=2, linear_num_value_heads=4, full_attention_interval=2,
+                      layer_types=["linear_attention", "full_attention"])
+LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 128,
+        "long_factor": [1 + i / 4 for i in range(16)], "short_factor": [1 + i / 8 for i in range(16)]}
+ALPHA = {"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 50.0, "factor": 1.0}
+LINEAR_KEYS = {"ssm.conv_kernel": 4, "ssm.state_size": 64, "ssm.group_count": 2, "ssm.time_step_rank": 4,
+               "ssm.inner_size": 256, "full_attention_interval": 2, "attention.recurrent_layers": [True, False],
+               "rope.dimension_count": 16, "rope.dimension_sections": [11, 11, 10, 0]}
+SCALED = {"qwen3_5", "qwen3_5_moe"}  # llama.cpp applies the scales of MLPs and experts
+
+#: class without its ending, configuration, architecture, keys beside those of every model
+FAMILIES = {
+    "phi3": ("Phi3", SIZES | dict(original_max_position_embeddings=128, rope_parameters=LONG), "PHI3", {
+        "rope.scaling.original_context_length": 128, "attention.sliding_window": 0, "rope.dimension_count": 32,
+        "rope.scaling.attn_factor": np.sqrt(1 + np.log(4) / np.log(128))}),
+    "gemma3_text": ("Gemma3", HEADS | dict(tie_word_embeddings=True, num_hidden_layers=6, sliding_window=64,
+                                           query_pre_attn_scalar=32), "GEMMA3", {
+        "attention.sliding_window": 64, "rope.freq_base": 1e6, "rope.freq_base_swa": 1e4, "attention.key_length": 32}),
+    "glm4_moe": ("Glm4Moe", HEADS | dict(n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2,
+                                         moe_intermediate_size=64, first_k_dense_replace=1, use_qk_norm=True,
+                                         attention_bias=True, routed_scaling_factor=1.5), "GLM4_MOE", {
+        "rope.dimension_count": 16, "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_gating_func": 2,
+        "expert_weights_scale": 1.5, "expert_weights_norm": True, "expert_feed_forward_length": 64,
+        "expert_count": 4, "expert_used_count": 2}),
+    "minimax_m2": ("MiniMaxM2", HEADS | dict(num_local_experts=4, num_experts_per_tok=2, rotary_dim=16), "MINIMAXM2", {
+        "rope.dimension_count": 16, "expert_feed_forward_length": 192, "expert_gating_func": 2, "expert_count": 4}),
+    "hunyuan_v1_dense": ("HunYuanDenseV1", HEADS | dict(rope_parameters=ALPHA), "HUNYUAN_DENSE", {
+        "rope.freq_base": 1e4 * 50 ** (32 / 30), "rope.scaling.type": "none", "context_length": 262144,
+        "rope.scaling.original_context_length": 262144}),
+    "hunyuan_v1_moe": ("HunYuanMoEV1", HEADS | dict(num_experts=4, moe_topk=[2, 2]), "HUNYUAN_MOE", {
+        "expert_used_count": 2, "expert_shared_count": 1, "expert_feed_forward_length": 192,
+        "expert_shared_feed_forward_length": 192}),
+    "qwen3_5": ("Qwen3_5", LINEAR, "QWEN35", LINEAR_KEYS),
+    "qwen3_5_moe": ("Qwen3_5Moe", LINEAR | EXPERTS | dict(shared_expert_intermediate_size=64), "QWEN35MOE", LINEAR_KEYS | {
+        "expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 64,
+        "expert_shared_feed_forward_length": 64}),
+}
+
+
+def make(name, folder):
+    kind, arguments, _, _ = FAMILIES[name]
+    config = next(getattr(transformers, kind + end) for end in ("TextConfig", "Config")
+                  if hasattr(transformers, kind + end))
+    torch.manual_seed(1)
+    model = getattr(transformers, kind + "ForCausalLM")(config(**arguments))
+    for key, tensor in list(model.named_parameters()) + list(model.named_buffers()):
+        if tensor.ndim == 1:  # ones and zeros would hide what is added, or lost
+            torch.nn.init.normal_(tensor.data, std=0.5)
+    model.to(torch.bfloat16).save_pretrained(folder)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    make(request.param, folder / "model")
+    nvfp4.quantize_checkpoint(folder / "model", folder / "nvfp4")
+    nvfp4.convert(folder / "nvfp4", folder / "model.gguf")
+    nvfp4.convert(folder / "nvfp4", folder / "plain", to="bf16")
+    return request.param, folder
+
+
+def tiled(x, axis=0, size=64):
+    """Heads of values, grouped by key in the model, as _reorder_v_heads() of conversion/qwen.py has them."""
+    x = np.moveaxis(x, axis, 0)
+    return np.moveaxis(x.reshape(2, 2, size, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape), 0, axis)
+
+
+def in_file(name, value, shifted):
+    """A tensor as modify_tensors() of conversion/ makes it: its name for the package's map, and its numbers."""
+    part = name.split("linear_attn.")[-1]
+    if name.endswith("norm.weight") and shifted and part != "norm.weight":
+        value = value + np.float32(1)
+    if part == "conv1d.weight":
+        value = value.squeeze(1)
+    if part in ("in_proj_qkv.weight", "conv1d.weight"):
+        value = np.concatenate([value[:256], tiled(value[256:])])
+    elif part == "in_proj_z.weight":
+        value = tiled(value)
+    elif part in ("in_proj_a.weight", "in_proj_b.weight", "A_log", "dt_bias"):
+        value = tiled(value, size=1)
+    elif part == "out_proj.weight":
+        value = tiled(value, axis=1)
+    if part == "A_log":
+        value = -np.exp(value)
+    return name.replace("dt_bias", "dt_proj.bias").replace("e_score_correction_bias", "e_score_correction.bias"), value
+
+
+def test_names_and_numbers_are_those_of_the_converter(family):
+    name, folder = family
+    config, architecture = FAMILIES[name][1], getattr(gguf.MODEL_ARCH, FAMILIES[name][2])
+    names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
+    expected, stacks = {}, {}
+    for key, value in tensors_of(folder / "plain").items():
+        key, value = in_file(key, value, shifted=name in ("gemma3_text", "qwen3_5", "qwen3_5_moe"))
+        parts = key.split(".experts.")
+        if len(parts) == 2:
+            number, rest = parts[1].split(".", 1)
+            stacks.setdefault(f"{parts[0]}.experts.{rest}", {})[int(number)] = value
+        else:
+            expected[names.get_name(key, (".weight", ".bias"))] = value
+    for key, stack in stacks.items():
+        expected[names.get_name(key, (".weight",))] = np.stack([stack[e] for e in range(len(stack))])
+    if name == "phi3":
+        expected |= {f"rope_factors_{which}.weight": np.float32(LONG[f"{which}_factor"]) for which in ("long", "short")}
+    found = dequantized(gguf.GGUFReader(folder / "model.gguf"))
+    assert found.keys() == expected.keys() and None not in found
+    for key, value in expected.items():
+        assert found[key].shape == value.shape, key
+        if np.array_equal(to_bf16(value), value) and found[key].ndim > 1:
+            np.testing.assert_array_equal(to_bf16(found[key]), value, err_msg=key)
+        else:
+            np.testing.assert_allclose(found[key], value, rtol=1e-6, err_msg=key)
+
+
+def test_keys_are_those_of_the_converter(family):
+    name, folder = family
+    _, config, architecture, keys = FAMILIES[name]
+    prefix = gguf.MODEL_ARCH_NAMES[getattr(gguf.MODEL_ARCH, architecture)]
+    reader = gguf.GGUFReader(folder / "model.gguf")
+    assert reader.get_field("general.architecture").contents() == prefix
+    common = {"block_count": config["num_hidden_layers"], "embedding_length": 128, "context_length": 512,
+              "attention.head_count": 4, "attention.head_count_kv": 2, "vocab_size": 320, "feed_forward_length": 192}
+    for key, value in (common | keys).items():
+        if name == "qwen3_5_moe" and key == "feed_forward_length":
+            continue
+        found = reader.get_field(f"{prefix}.{key}").contents()
+        assert found == (value if isinstance(value, str) else pytest.approx(value, rel=1e-6)), key
+
+
+def test_only_scaled_modules_are_nvfp4(family):
+    name, folder = family
+    for t in gguf.GGUFReader(folder / "model.gguf").tensors:
+        is_nvfp4 = t.tensor_type == gguf.GGMLQuantizationType.NVFP4
+        assert not is_nvfp4 or ".ffn_" not in t.name or name in SCALED, t.name
+        if ".ffn_down" in t.name and not t.name.endswith("scale"):
+            assert is_nvfp4 == (name in SCALED), t.name
+
+
+def test_the_way_back_restores_every_tensor(family):
+    name, folder = family
+    nvfp4.convert(folder / "model.gguf", folder / "back", to="modelopt")
+    before, after = tensors_of(folder / "nvfp4"), tensors_of(folder / "back")
+    plain = tensors_of(folder / "plain")
+    for key, value in after.items():
+        if value.dtype == np.float32 and value.ndim and key in plain:
+            np.testing.assert_array_equal(value, plain[key], err_msg=key)
+        else:
+            np.testing.assert_array_equal(value, before[key], err_msg=key)
+    assert {key for key in before if key.endswith(".weight")} == {key for key in after if key.endswith(".weight")}
+    assert any(key.endswith("weight_scale") for key in after)
+    with pytest.raises(nvfp4.UnsupportedError, match=r"config.json of .* models is not made of keys; take the original"):
+        bare = folder / "bare.gguf"  # as another program writes it
+        bare.write_bytes((folder / "model.gguf").read_bytes().replace(b"nvfp4.config", b"other.config"))
+        nvfp4.convert(bare, folder / "foreign", to="modelopt")
+
+
+def test_the_rest_as_q8_0(family, tmp_path):
+    """MLPs whose scales llama.cpp does not apply become Q8_0 with `rest`."""
+    name, folder = family
+    report = nvfp4.convert(folder / "nvfp4", tmp_path / "q8.gguf", rest="q8_0")
+    kinds = {t.name: t.tensor_type.name for t in gguf.GGUFReader(tmp_path / "q8.gguf").tensors}
+    down = {kind for key, kind in kinds.items() if ".ffn_down" in key and not key.endswith("scale")}
+    assert down == {"NVFP4" if name in SCALED else "Q8_0"}
+    assert any("become Q8_0" in w for w in report["warnings"]) == (name not in SCALED)
+
+
+def test_towers_and_prediction_are_left_out(tmp_path):
+    """A model that also sees: the names of its language model, and what llama.cpp keeps in another file."""
+    from transformers import Qwen3_5Config, Qwen3_5ForConditionalGeneration
+    vision = dict(depth=1, hidden_size=32, intermediate_size=32, num_heads=2, out_hidden_size=128, patch_size=4)
+    Qwen3_5ForConditionalGeneration(Qwen3_5Config(text_config=LINEAR, vision_config=vision)).to(
+        torch.bfloat16).save_pretrained(tmp_path / "model")
+    nvfp4.quantize_checkpoint(tmp_path / "model", tmp_path / "nvfp4")
+    with pytest.raises(nvfp4.UnsupportedError, match="towers for images and sound.*--allow drop"):
+        nvfp4.convert(tmp_path / "nvfp4", tmp_path / "model.gguf")
+    nvfp4.convert(tmp_path / "nvfp4", tmp_path / "model.gguf", allow=["drop"])
+    reader = gguf.GGUFReader(tmp_path / "model.gguf")
+    assert reader.get_field("qwen35.block_count").contents() == 2
+    nvfp4.convert(tmp_path / "model.gguf", tmp_path / "back", to="modelopt")
+    before, after = tensors_of(tmp_path / "nvfp4"), tensors_of(tmp_path / "back")
+    assert set(before) - set(after) == {key for key in before if key.startswith("model.visual.")}
+    for key, value in after.items():
+        np.testing.assert_array_equal(value, before[key], err_msg=key)
