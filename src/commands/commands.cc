@@ -11,7 +11,7 @@ namespace nvfp4 {
 namespace {
 
 constexpr const char* kQuantizeNotes = R"(
-INPUT may hold BF16, FP16, FP32, FP8, MXFP4 and INT4 weights. NVFP4 weights keep
+INPUT may hold BF16, FP16, FP32, FP8, MXFP4, INT8 and INT4 weights. NVFP4 weights keep
 their codes and scales; --ignore dequantizes them. An output folder gets a model
 card: README.md, or README-NVFP4.md beside the README.md of INPUT.
 

@@ -271,7 +271,8 @@ struct ConvertOptions : RunOptions {
 inline constexpr OptionRow<ConvertOptions> kConvertOptions[] = {
     {.names = "INPUT",
      .member = &ConvertOptions::input,
-     .text = "model folder, .safetensors or .gguf file, in NVFP4 of any format, MXFP4, FP8 or INT4",
+     .text =
+         "model folder, .safetensors or .gguf file, in any NVFP4 format, MXFP4, FP8, INT8, INT4",
      .model = true},
     {.names = "OUTPUT",
      .member = &ConvertOptions::output,

@@ -223,19 +223,22 @@ class Weight {
                                       fmt::join(expected, ", "), printable(t_.data.info->name)));
   }
 
+  /// Checks the scales of FP8 and INT8.
   void check_fp8() {
     const DType dtype = t_.scales.info->dtype;
-    if (dtype == DType::u8) return check_mxfp8();
+    const bool is_fp8 = names_.encoding == Encoding::fp8;
+    if (is_fp8 && dtype == DType::u8) return check_mxfp8();
     if (dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::f16 &&
-        dtype != DType::f8_e8m0)
-      return defect("wrong-dtype",
-                    fmt::format("{}: {}, must be F32, BF16, F16 or F8_E8M0, or U8 of MXFP8",
-                                t_.scales.describe(), form_of(t_.scales)));
-    if (find_blocks()) return;
+        !(is_fp8 && dtype == DType::f8_e8m0))
+      return defect(
+          "wrong-dtype",
+          fmt::format("{}: {}, must be F32, BF16{}", t_.scales.describe(), form_of(t_.scales),
+                      is_fp8 ? ", F16 or F8_E8M0, or U8 of MXFP8" : " or F16"));
+    if (find_blocks() && (is_fp8 || t_.block_cols == t_.cols())) return;
     defect("wrong-shape",
-           fmt::format("{}: {}, must be one scale for '{}', for each of its rows or for each "
-                       "square block",
-                       t_.scales.describe(), form_of(t_.scales), printable(t_.data.info->name)));
+           fmt::format("{}: {}, must be one scale for '{}'{} for each of its rows{}",
+                       t_.scales.describe(), form_of(t_.scales), printable(t_.data.info->name),
+                       is_fp8 ? "," : " or", is_fp8 ? " or for each square block" : ""));
   }
 
   void check_mxfp8() {

@@ -180,9 +180,16 @@ void read_mxfp4(const LogicalTensor& t, std::int64_t first, std::span<float> out
   }
 }
 
-/// Reads FP8: E4M3 times its scale in FP32, with one rounding.
-void read_fp8(const LogicalTensor& t, std::int64_t first, std::span<float> out) {
-  const auto& values = values_of<E4M3, 256>();
+/// The number of a code of INT8.
+struct Int8 {
+  std::uint8_t bits;
+  float to_float() const { return static_cast<float>(static_cast<std::int8_t>(bits)); }
+};
+
+/// Reads FP8 or INT8: E4M3 or an integer times its scale in FP32, with one rounding.
+void read_eight_bits(const LogicalTensor& t, std::int64_t first, std::span<float> out) {
+  const auto& values =
+      t.encoding() == Encoding::int8 ? values_of<Int8, 256>() : values_of<E4M3, 256>();
   thread_local std::vector<std::byte> codes, scale_bytes;
   thread_local std::vector<float> scales;
   const auto n = static_cast<std::int64_t>(out.size());
@@ -275,6 +282,8 @@ std::string LogicalTensor::form_name() const {
       return "MXFP4";
     case Encoding::fp8:
       return is_mxfp8() ? "MXFP8" : "FP8";
+    case Encoding::int8:
+      return "INT8";
     case Encoding::int4:
       return "INT4";
     case Encoding::plain:
@@ -379,7 +388,8 @@ void LogicalTensor::read(std::int64_t first, std::span<float> out) const {
     case Encoding::mxfp4:
       return read_mxfp4(*this, first, out);
     case Encoding::fp8:
-      read_fp8(*this, first, out);
+    case Encoding::int8:
+      read_eight_bits(*this, first, out);
       break;
     case Encoding::int4:
       read_int4(*this, first, out);

@@ -51,7 +51,7 @@ struct LogicalTensor {
   /// NVFP4: a stack [experts, K, N] as in x · W, with blocks along K.
   bool transposed = false;
   bool weights_only = false;                    ///< NVFP4 of a layer whose inputs are not quantized
-  std::int64_t block_rows = 0, block_cols = 0;  ///< size of an FP8 or INT4 block with one scale
+  std::int64_t block_rows = 0, block_cols = 0;  ///< size of an FP8 or integer block with one scale
   std::uint64_t bytes = 0;                      ///< including its scales
   Correction correction;                        ///< read() does not apply it
   /// Low-rank corrections that read() adds to the values of a matrix.

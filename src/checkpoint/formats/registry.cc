@@ -16,6 +16,7 @@ namespace nvfp4::checkpoint {
   X(kInt4)               \
   X(kTorchAo)            \
   X(kMxfp4)              \
+  X(kInt8)               \
   X(kFp8)
 
 #define NVFP4_DECLARE(format) extern const CheckpointFormat format;

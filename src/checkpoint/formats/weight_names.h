@@ -20,6 +20,7 @@ enum class Encoding : std::uint8_t {
   nvfp4,  ///< E2M1, an E4M3 scale for each 16, an FP32 scale for the matrix
   mxfp4,  ///< E2M1, a power of two (E8M0) for each 32
   fp8,    ///< E4M3, a scale for the matrix, each row or each square block
+  int8,   ///< integers of 8 bits, a scale for the matrix or each row
   int4,   ///< integers of 4 bits, a scale and a zero point for each row of a group of columns
 };
 

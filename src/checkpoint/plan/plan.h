@@ -112,7 +112,7 @@ struct Plan {
 /// The options of a run. Each command is a task; conversions share the code of quantization.
 struct TransformOptions : QuantizeCheckpointOptions {
   enum class Task : std::uint8_t {
-    quantize,  ///< plain, FP8, MXFP4 and INT4 weights become NVFP4
+    quantize,  ///< plain, FP8, MXFP4, INT8 and INT4 weights become NVFP4
     convert,   ///< plain weights are copied
     decode,    ///< nothing stays quantized
   };

@@ -159,7 +159,8 @@ class ConfigCheck {
 
   void check_group(const Declared& d, const LogicalTensor& t, const std::string& module) {
     if (d.groups.empty()) return;
-    const std::int64_t bits = t.encoding() == Encoding::fp8 ? 8 : 4;
+    const bool eight = t.encoding() == Encoding::fp8 || t.encoding() == Encoding::int8;
+    const std::int64_t bits = eight ? 8 : 4;
     const DeclaredTargets::Group group = targets_->group_of(module, bits);
     if (group.first == nullptr)
       return findings_.add("not-in-quantized-layers", module,

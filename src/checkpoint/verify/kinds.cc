@@ -106,7 +106,7 @@ constexpr FindingKind kKinds[] = {
      "nvfp4 repair clears the sign of block scales; for FP8, copy or download the file again"},
     {"scale-zero", warning, "block scales are zero and their codes are not",
      "the weights of these blocks are zero", "quantize the tensor again"},
-    {"scale-too-large", error, "scales of FP8, MXFP4 or INT4 give weights of 2688 or more",
+    {"scale-too-large", error, "scales of FP8, MXFP4, INT8 or INT4 give weights of 2688 or more",
      "weights are off by orders of magnitude", "copy or download the file again"},
     {"code-nan", error, "codes of FP8 weights that are NaN", "NaN in every output",
      "copy or download the file again", impossible},

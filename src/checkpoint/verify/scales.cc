@@ -192,21 +192,24 @@ void report(const LogicalTensor& t, const Counts& c, Findings& findings) {
                  fmt::format("{}: {} are 448, the largest", where, share(c.largest, total)));
 }
 
-/// Returns the largest magnitude of a code with scale number `at` of an FP8 weight.
+/// Returns the largest magnitude of a code with scale number `at` of an FP8 or INT8 weight.
 float largest_under(const LogicalTensor& t, std::int64_t at) {
   const std::int64_t across = ceil_div(t.cols(), t.block_cols);
   const std::int64_t col = at % across * t.block_cols, row = at / across * t.block_rows;
   std::vector<std::byte> codes(static_cast<std::size_t>(std::min(t.block_cols, t.cols() - col)));
   std::uint8_t largest = 0;
+  const bool is_int8 = t.encoding() == Encoding::int8;
   const std::int64_t rows = t.elements() / t.cols();  // of all experts of a stack
   for (std::int64_t r = row; r < std::min(row + t.block_rows, rows); ++r) {
     t.data.read(r * t.cols() + col, codes);
     for (const std::byte c : codes) {
-      const auto magnitude = std::to_integer<std::uint8_t>(c & std::byte{0x7F});
-      if (magnitude != E4M3::kNaN) largest = std::max(largest, magnitude);
+      const int integer = static_cast<std::int8_t>(std::to_integer<std::uint8_t>(c));
+      const auto magnitude =
+          static_cast<std::uint8_t>(is_int8 ? std::abs(integer) : integer & 0x7F);
+      if (is_int8 || magnitude != E4M3::kNaN) largest = std::max(largest, magnitude);
     }
   }
-  return E4M3{largest}.to_float();
+  return is_int8 ? static_cast<float>(largest) : E4M3{largest}.to_float();
 }
 
 /// Returns the largest magnitude of the 32 codes with exponent number `at` of an MXFP4 weight.
@@ -293,8 +296,8 @@ void count_exponents(const LogicalTensor& t, std::int64_t at, std::span<const st
   }
 }
 
-/// Checks the scales of FP8, MXFP8, MXFP4 and INT4. Writers of FP8 compute scales from magnitudes,
-/// and loaders that round them to powers of two drop the sign.
+/// Checks the scales of FP8, MXFP8, INT8, MXFP4 and INT4. Writers of FP8 compute scales from
+/// magnitudes, and loaders that round them to powers of two drop the sign.
 void check_other_scales(const LogicalTensor& t, Findings& findings) {
   constexpr std::int64_t kPart = 1 << 20;
   const safetensors::DType dtype = t.scales.info->dtype;

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "checkpoint/gguf/blocks.h"
 #include "checkpoint/io/grow.h"
@@ -8,6 +10,23 @@
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
+namespace {
+
+/// Returns the scale of a row of INT8, with which Q8_0 holds the row's integers. Null for other
+/// weights, and for a scale that is no positive FP16 number.
+std::optional<float> scale_of_integers(const LogicalTensor& t, std::int64_t row) {
+  if (t.encoding() != Encoding::int8) return std::nullopt;
+  const safetensors::DType dtype = t.scales.info->dtype;
+  const auto size = static_cast<std::size_t>(safetensors::dtype_bits(dtype)) / 8;
+  std::array<std::byte, 4> bytes{};
+  t.scales.read(row / t.block_rows * static_cast<std::int64_t>(size), std::span(bytes).first(size));
+  float scale = 0;
+  to_floats(dtype, std::span(bytes).first(size), {&scale, 1});
+  const bool is_fp16 = scale > 0 && FP16::from_float(scale).to_float() == scale;
+  return is_fp16 ? std::optional(scale) : std::nullopt;
+}
+
+}  // namespace
 
 EncodedChunk Q8Work::encode(const MatrixRows& of, const RowsMethod& /*method*/,
                             Buffers& buffers) const {
@@ -19,8 +38,10 @@ EncodedChunk Q8Work::encode(const MatrixRows& of, const RowsMethod& /*method*/,
   EncodedChunk chunk{codes, {}, {}};
   QuantizationError& error = chunk.outcome.error;
   std::byte* place = codes.data();
+  std::optional<float> integers;
   for (std::int64_t b = 0; b < count;
        b += gguf::kQ8Block, x += gguf::kQ8Block, place += gguf::kQ8BlockBytes) {
+    if (b % of.slice.cols == 0) integers = scale_of_integers(of.source, of.row + b / of.slice.cols);
     float amax = 0;
     for (std::int64_t i = 0; i < gguf::kQ8Block; ++i) {
       if (!std::isfinite(x[i])) {
@@ -33,14 +54,15 @@ EncodedChunk Q8Work::encode(const MatrixRows& of, const RowsMethod& /*method*/,
       amax = std::max(amax, std::fabs(x[i]));
     }
     // Without a finite inverse the scale is 0 in FP16, too, and so are all codes.
-    const float scale = amax / 127, inverse = std::isfinite(1 / scale) ? 1 / scale : 0;
+    const float scale = integers.value_or(amax / 127),
+                inverse = std::isfinite(1 / scale) ? 1 / scale : 0;
     const FP16 stored = FP16::from_float(scale);
     require<ValueError>(std::isfinite(stored.to_float()),
                         "{}: has a weight of {}, Q8_0 holds at most 8.3e6",
                         of.source.data.describe(), amax);
     std::memcpy(place, &stored.bits, sizeof stored.bits);
     for (std::int64_t i = 0; i < gguf::kQ8Block; ++i) {
-      const float code = std::round(x[i] * inverse);
+      const float code = std::round(integers ? x[i] / scale : x[i] * inverse);
       place[2 + i] = static_cast<std::byte>(static_cast<std::int8_t>(code));
       const double lost = double{x[i]} - double{code} * double{stored.to_float()};
       error.squared_error += lost * lost;
