@@ -3,55 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "checkpoint/base/option_values.h"
+#include "core/nearest_name.h"
 
 namespace nvfp4::cli {
 namespace {
-
-/// Returns the number of insertions, deletions, replacements and swaps of neighbors between two
-/// words.
-std::size_t edits(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> before, last(b.size() + 1), now(b.size() + 1);
-  std::iota(last.begin(), last.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    now[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      now[j] = std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        now[j] = std::min(now[j], before[j - 2] + 1);
-    }
-    before = last;
-    last = now;
-  }
-  return last[b.size()];
-}
 
 std::string_view without_dashes(std::string_view word) {
   return word.substr(std::min(word.find_first_not_of('-'), word.size()));
 }
 
-/// Returns the distance of a word from a name. The start of a name, of at least three letters, has
-/// distance 1, however long the rest is.
-std::size_t distance(std::string_view word, std::string_view name) {
-  return word.size() >= 3 && name.starts_with(word) ? 1 : edits(word, name);
-}
-
 /// Returns a text such as "; hint: did you mean 'quantize'?" with the name nearest to `word`, or ""
 /// if none is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& names) {
-  const std::string_view bare = without_dashes(word);
-  const std::size_t most = std::max<std::size_t>(1, bare.size() / 3);
-  if (bare.size() < 2) return {};
-  std::size_t least = most + 1;
-  const std::string* nearest = nullptr;
-  for (const std::string& name : names)
-    if (const std::size_t d = distance(bare, without_dashes(name)); d < least) {
-      least = d;
-      nearest = &name;
-    }
-  return nearest == nullptr ? "" : fmt::format("; hint: did you mean '{}'?", *nearest);
+  std::vector<std::string> bare;
+  bare.reserve(names.size());
+  for (const std::string& name : names) bare.emplace_back(without_dashes(name));
+  const std::size_t nearest = nearest_name(without_dashes(word), bare);
+  return nearest == names.size() ? "" : fmt::format("; hint: did you mean '{}'?", names[nearest]);
 }
 
 /// Returns options such as "--format". One letter is near every other, so short options are left

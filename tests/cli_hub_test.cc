@@ -80,6 +80,24 @@ TEST_F(Hub, FolderOfThatNameComesFirst) {
   EXPECT_EQ(run({"inspect", "org/tiny"}, environment()).status, 0);
 }
 
+TEST_F(Hub, MisspelledPathsAreNoNamesOfTheHub) {
+  write_tiny_llama(dir_ / "models" / "tiny");
+  struct Case {
+    const char *given, *meant, *code;
+  };
+  for (const Case& c : std::initializer_list<Case>{
+           {"models/tny", "did you mean 'models/tiny'?\n", "NV0102"},
+           {"./modles/tiny", "did you mean './models/tiny'?\n", "NV0102"},
+           {"models/tiny/config.jso", "did you mean 'models/tiny/config.json'?\n", "NV0102"},
+           {"modles/tiny", "did you mean 'models/tiny'? 'hf download modles/tiny'", "NV0103"},
+           {"models/other", "check the path", "NV0102"},
+           {"org/weights.gguf", "check the path", "NV0102"}}) {
+    const Result r = run({"inspect", c.given}, environment());
+    EXPECT_TRUE(has(r.err, c.meant) && has(r.err, c.code)) << r.err;
+  }
+  EXPECT_EQ(run({"inspect", "models/tny"}, listing()).out, "{\"missing\": []}\n");
+}
+
 TEST_F(Hub, MissingModelIsAnErrorForEachCommand) {
   put(dir_ / "home" / "hub");
   write_tiny_llama(dir_ / "m");

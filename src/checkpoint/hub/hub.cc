@@ -7,6 +7,7 @@
 
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/safetensors/folder_names.h"
+#include "core/nearest_name.h"
 #include "core/printable.h"
 #include "core/require.h"
 #include "platform/process.h"
@@ -76,6 +77,39 @@ std::optional<HubName> hub_name_of(std::string_view text) {
                      std::ranges::all_of(fs::path(name.revision),
                                          [](const fs::path& p) { return is_part(p.string()); });
   return valid ? std::optional(std::move(name)) : std::nullopt;
+}
+
+/// Reports whether a name that does not exist is rather that of a file or folder here than of a
+/// model on the hub.
+bool is_local(const HubName& name) {
+  std::error_code ignored;
+  return name.revision.empty() &&
+         (fs::is_directory(name.org, ignored) ||
+          std::ranges::any_of(
+              std::initializer_list<std::string_view>{".safetensor", ".safetensors", ".gguf",
+                                                      ".json", ".bin", ".pt"},
+              [&](auto end) { return name.model.ends_with(end); }));
+}
+
+/// Returns the path that a misspelled one probably means, or "" if there is none.
+fs::path meant_path(const fs::path& path) {
+  fs::path found;
+  for (const fs::path& part : path) {
+    std::error_code error;
+    fs::path next = found / part;
+    if (!part.empty() && !fs::exists(next, error)) {
+      std::vector<std::string> names;
+      for (fs::directory_iterator entry(found.empty() ? "." : found, error), end;
+           !error && entry != end; entry.increment(error))
+        names.push_back(entry->path().filename().string());
+      std::ranges::sort(names);
+      const std::size_t nearest = nearest_name(part.string(), names);
+      if (nearest == names.size()) return {};
+      next = found / names[nearest];
+    }
+    found = std::move(next);
+  }
+  return found;
 }
 
 /// Returns the commit of a revision in a model's cache folder, or nothing if there is none.
@@ -157,16 +191,28 @@ std::optional<fs::path> find_cached_model(const fs::path& name) {
   const bool exists = fs::exists(fs::symlink_status(name, error));
   if (exists || error == std::errc::permission_denied) return name;
   const std::optional<HubName> hub_name = hub_name_of(name.string());
-  return hub_name ? snapshot_of(*hub_name) : name;
+  if (!hub_name) return name;
+  std::optional<fs::path> snapshot = snapshot_of(*hub_name);
+  return !snapshot && is_local(*hub_name) ? name : snapshot;
 }
 
 fs::path find_model(const fs::path& name) {
-  if (auto folder = find_cached_model(name)) return *folder;
+  const auto folder = find_cached_model(name);
+  std::error_code error;
+  const bool exists = folder && (fs::exists(*folder, error) || error);
+  const fs::path meant = exists ? fs::path() : meant_path(name);
+  if (folder && meant.empty()) return *folder;
+  const std::string hint =
+      meant.empty() ? "" : fmt::format("did you mean '{}'? ", printable(meant.string(), 4096));
+  if (folder)
+    throw IoError(fmt::format("{}: no such file or folder; hint: {}",
+                              printable(name.string(), 4096), hint.substr(0, hint.size() - 1)),
+                  ErrorCode::not_found);
   throw IoError(
       fmt::format("{}: no such folder, and the model is not whole in the Hugging Face cache {}; "
-                  "hint: {}'{}' fetches it, if the disk has room for all of it (pip install "
+                  "hint: {}{}'{}' fetches it, if the disk has room for all of it (pip install "
                   "huggingface_hub has hf)",
-                  name.string(), printable(hub_cache().string(), 4096),
+                  name.string(), printable(hub_cache().string(), 4096), hint,
                   environment("HF_HUB_OFFLINE").empty()
                       ? ""
                       : "HF_HUB_OFFLINE is set, so nothing is downloaded; without it ",
