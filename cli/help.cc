@@ -32,6 +32,33 @@ std::string paragraph(const std::string& text) {
   return out;
 }
 
+/// Returns the text below the options, whose lines have up to 80 characters, for a narrow terminal.
+/// Commands to copy, which are indented, stay on one line.
+std::string notes_text(const std::string& notes) {
+  if (width() >= 80) return notes;
+  std::string out, gathered;
+  const auto flush = [&] {
+    if (!gathered.empty()) out += paragraph(gathered);
+    gathered.clear();
+  };
+  for (std::size_t at = 0; at < notes.size();) {
+    const std::size_t end = std::min(notes.find('\n', at), notes.size());
+    const std::string line = notes.substr(at, end - at);
+    at = end + 1;
+    const std::size_t gap = line.starts_with("  ") ? line.find("  ", 2) : line.npos;
+    if (!line.empty() && !line.starts_with("  ")) {
+      gathered += (gathered.empty() ? "" : " ") + line;
+      continue;
+    }
+    flush();
+    out += gap == line.npos
+               ? line + '\n'
+               : entry(line.substr(2, gap - 2), line.substr(line.find_first_not_of(' ', gap)));
+  }
+  flush();
+  return out;
+}
+
 }  // namespace
 
 std::string help_text(const Command& command) {
@@ -54,11 +81,11 @@ std::string help_text(const Command& command) {
   usage += below.empty() ? " [options]" : " COMMAND [arguments]";
 
   std::string out = paragraph(command.summary);
-  out += fmt::format("\n{} {}\n", style.bold("Usage:"), usage);
+  out += '\n' + paragraph(fmt::format("{} {}", style.bold("Usage:"), usage));
   if (!below.empty()) out += fmt::format("\n{}\n{}", style.bold("Commands:"), below);
   if (!arguments.empty()) out += fmt::format("\n{}\n{}", style.bold("Arguments:"), arguments);
   out += fmt::format("\n{}\n{}", style.bold("Options:"), options);
-  return out + command.notes;
+  return out + notes_text(command.notes);
 }
 
 }  // namespace nvfp4::cli

@@ -34,9 +34,9 @@ int fail(std::string message, int status, ErrorCode code) {
   std::ranges::replace(message, '\n', ' ');
   const Style style(stderr);
   const auto [text, hint] = error_text(code, message);
-  say(fmt::format("{} {} {}\n{} {}\n", style.red("nvfp4: error:"), clean(text),
-                  style.dim(fmt::format("[{}]", error_info(code).name())), style.bold("hint:"),
-                  clean(hint)));
+  say(wrapped(stderr, fmt::format("{} {} {}\n{} {}\n", style.red("nvfp4: error:"), clean(text),
+                                  style.dim(fmt::format("[{}]", error_info(code).name())),
+                                  style.bold("hint:"), clean(hint))));
   if (!g_json) return status;
   try {
     print(error_json(code, message) + '\n');
@@ -81,7 +81,7 @@ void show_help(const std::string& topic) {
   if (topic.empty()) return print(help_text(program()));
   if (topic == "errors") return print(code_table());
   for (const ErrorInfo& code : error_codes())
-    if (code.name() == topic) return print(code_text(code));
+    if (code.name() == topic) return print(wrapped(stdout, code_text(code)));
   print(help_text(topic_command("help", topic)));
 }
 
@@ -240,7 +240,7 @@ int run(std::vector<std::string> words) {
     words.pop_back();
     app.parse(std::move(words));
     if (flags.version)
-      print(version_text(flags.verbose) + '\n');
+      print(wrapped(stdout, version_text(flags.verbose) + '\n'));
     else if (app.get_subcommands().empty())
       print(help_text(program()));
     return 0;

@@ -63,7 +63,7 @@ void run(RepairArguments& options) {
   if (options.json)
     print(to_json(report) + "\n");
   else if (!options.quiet)
-    print(text(report, options));
+    print(wrapped(stdout, text(report, options)));
   if (report.after.broken()) throw CLI::RuntimeError(kBroken);
 }
 

@@ -24,11 +24,12 @@ void run(SampleArguments& options) {
   if (options.quiet) return;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   const Style style(stdout);
-  print(fmt::format("{}  {}, {} parameters in {} tensors, {} in {} shard{}, made in {}\n",
-                    style.bold(clean(options.output.string())), options.arch,
-                    human_count(static_cast<double>(report.parameters)), report.tensors,
-                    human_bytes(report.bytes), report.shards, report.shards == 1 ? "" : "s",
-                    human_duration(seconds.count())));
+  print(wrapped(stdout,
+                fmt::format("{}  {}, {} parameters in {} tensors, {} in {} shard{}, made in {}\n",
+                            style.bold(clean(options.output.string())), options.arch,
+                            human_count(static_cast<double>(report.parameters)), report.tensors,
+                            human_bytes(report.bytes), report.shards, report.shards == 1 ? "" : "s",
+                            human_duration(seconds.count()))));
 }
 
 }  // namespace

@@ -280,7 +280,8 @@ void print_warnings(const QuantizeReport& report) {
   if (report.nothing_done) return;  // the run that wrote the output printed them
   const Style style(stderr);
   for (const WarningKind& kind : kinds_of(report.warnings))
-    say(fmt::format("{} {}\n", style.yellow("nvfp4: warning:"), clean(kind.text())));
+    say(wrapped(stderr,
+                fmt::format("{} {}\n", style.yellow("nvfp4: warning:"), clean(kind.text()))));
 }
 
 }  // namespace nvfp4::cli

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <span>
@@ -49,9 +50,23 @@ bool is_terminal(std::FILE* stream) {
   return platform::is_terminal(stream) && environment("TERM") != "dumb";
 }
 
+namespace {
+
+/// Returns COLUMNS, or the width of a terminal, or 0.
+int known_columns(std::FILE* stream) {
+  const std::string_view given = environment("COLUMNS");
+  int found = 0;
+  const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), found);
+  const bool is_number = error == std::errc() && end == given.data() + given.size() && found > 0;
+  if (!is_number) found = platform::columns(stream);
+  return found == 0 ? 0 : std::max(found, 20);
+}
+
+}  // namespace
+
 int columns(std::FILE* stream) {
-  const int found = platform::columns(stream);
-  return found == 0 ? 80 : std::max(found, 20);
+  const int found = known_columns(stream);
+  return found == 0 ? 80 : found;
 }
 
 bool utf8() {
@@ -116,7 +131,11 @@ std::string shorten(std::string_view text, std::size_t width) {
 std::vector<std::string> wrap_words(std::string_view text, std::size_t width) {
   std::vector<std::string> lines(1);
   while (!text.empty()) {
-    const std::string_view word = text.substr(0, text.find(' '));
+    std::size_t end = text.find(' ');
+    if (const std::size_t quote = text[0] == '\'' ? text.find('\'', 1) : text.npos;
+        quote != text.npos)
+      end = text.find(' ', quote);
+    const std::string_view word = text.substr(0, end);
     text.remove_prefix(std::min(text.size(), word.size() + 1));
     const std::size_t used = display_width(lines.back());
     if (used != 0 && used + 1 + display_width(word) > width) lines.emplace_back();
@@ -124,6 +143,25 @@ std::vector<std::string> wrap_words(std::string_view text, std::size_t width) {
     lines.back() += word;
   }
   return lines;
+}
+
+std::string wrapped(std::FILE* stream, std::string_view text) {
+  const auto width = static_cast<std::size_t>(known_columns(stream));
+  if (width == 0) return std::string(text);
+  std::string out;
+  while (!text.empty()) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(line.size());
+    const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+    line.remove_prefix(indent);
+    const std::string next = '\n' + std::string(indent, ' ');
+    out += next.substr(1);
+    out +=
+        fmt::format("{}", fmt::join(wrap_words(line, width - std::min(indent, width / 2)), next));
+    if (!text.empty()) out += '\n';
+    text.remove_prefix(std::min<std::size_t>(1, text.size()));
+  }
+  return out;
 }
 
 std::string arrow() { return utf8() ? "→" : "->"; }

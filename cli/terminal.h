@@ -24,8 +24,8 @@ using report::number, report::shape_text;
 
 /// Reports whether the stream is a terminal with escape codes.
 bool is_terminal(std::FILE* stream);
-/// Returns the width of the terminal in characters, at least 20, or 80 if `stream` is not a
-/// terminal.
+/// Returns the width of lines in characters, at least 20: COLUMNS if it is set, else that of the
+/// terminal, else 80.
 int columns(std::FILE* stream);
 /// Reports whether the locale's encoding is UTF-8.
 bool utf8();
@@ -57,8 +57,12 @@ std::string clean(std::string_view text);
 std::size_t display_width(std::string_view text);
 /// Shortens `text` to at most `width` columns by omitting its middle. `text` has no escape codes.
 std::string shorten(std::string_view text, std::size_t width);
-/// Returns lines of at most `width` columns, broken at spaces.
+/// Returns lines of at most `width` columns, broken at spaces. Words in single quotes, such as a
+/// command to copy, stay together.
 std::vector<std::string> wrap_words(std::string_view text, std::size_t width);
+/// Returns the text with lines that fit a terminal, or COLUMNS. Broken lines keep their
+/// indentation. The text stays if the stream is neither.
+std::string wrapped(std::FILE* stream, std::string_view text);
 
 /// Returns "→" or "->".
 std::string arrow();

@@ -114,7 +114,7 @@ void run(VerifyArguments& arguments) {
   }();
   if (!shared.report) return print_missing(work, shared.missing, arguments.json);
   const VerifyReport& report = *shared.report;
-  print(arguments.json ? to_json(report) + "\n" : text(report, arguments));
+  print(arguments.json ? to_json(report) + "\n" : wrapped(stdout, text(report, arguments)));
   if (report.broken()) throw CLI::RuntimeError(kBroken);
   if (report.is_unknown()) throw CLI::RuntimeError(kUnknown);
 }

@@ -8,6 +8,16 @@
 
 namespace nvfp4::cli_usage_test {
 
+TEST_F(Cli, LinesFitTheColumnsOfTheEnvironment) {
+  for (const Words& words : std::initializer_list<Words>{
+           {"quantise"}, {"compare", "--help"}, {"--version", "--verbose"}, {"help", "NV0102"}}) {
+    const Result r = run(words, {"COLUMNS=40"});
+    std::istringstream lines(r.out + r.err);
+    for (std::string line; std::getline(lines, line);)
+      EXPECT_TRUE(line.size() <= 40 || line.starts_with("  nvfp4 ")) << line;
+  }
+}
+
 TEST_F(Cli, FarCommandHasNoSuggestion) {
   EXPECT_FALSE(has(run({"frobnicate"}).err, "did you mean"));
 }
