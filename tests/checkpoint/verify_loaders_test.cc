@@ -52,7 +52,10 @@ TEST_F(VerifyLoaders, OnlyTheRequestedLoaderDecides) {
     const VerifyReport one = report(std::string(loader));
     ASSERT_EQ(one.loaders.size(), 1u);
     EXPECT_EQ(one.broken(), loader == "transformers") << loader;
-    EXPECT_EQ(one.is_unknown(), verdicts_of(all).at(std::string(loader)) == unknown) << loader;
+    if (loader == "diffusers")
+      EXPECT_TRUE(one.is_unknown());  // and no verdict without the request
+    else
+      EXPECT_EQ(one.is_unknown(), verdicts_of(all).at(std::string(loader)) == unknown) << loader;
   }
   const auto json = nlohmann::json::parse(to_json(all)).at("loaders");
   EXPECT_EQ(json.at("vllm").at("verdict"), "reads");
@@ -83,6 +86,19 @@ TEST_F(VerifyLoaders, FormatWithoutLoaderIsNotBroken) {
   EXPECT_FALSE(report().broken()) << text_of(report());
   for (const std::string_view loader : known_loaders())
     EXPECT_TRUE(broken_for(std::string(loader))) << loader;
+}
+
+TEST_F(VerifyLoaders, PartOfPipelineIsForDiffusers) {
+  quantize("modelopt");
+  EXPECT_FALSE(verdicts_of(report()).contains("diffusers"));
+  bed_.edit([](LoadedFolder& f) { f.config["_class_name"] = "FluxTransformer2DModel"; });
+  EXPECT_EQ(verdicts_of(report()), (Verdicts{{"diffusers", unknown}}));
+  EXPECT_NE(report().loaders.at(0).text.find("--for diffusers"), std::string::npos);
+  EXPECT_EQ(verdicts_of(report("vllm")), (Verdicts{{"vllm", reads}}));
+  bed_.options.asked = {"diffusers"};
+  bed_.options.answers = R"({"diffusers": {"verdict": "reads", "text": "built",
+      "version": "diffusers 0.42.1", "tensors": {}}})";
+  EXPECT_EQ(verdicts_of(report()), (Verdicts{{"diffusers", reads}}));
 }
 
 struct Known {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 
 import pytest
 
@@ -15,6 +16,8 @@ from safetensors.torch import save_file
 import nvfp4
 import nvfp4.diffusers as backend
 from diffusers.quantizers import auto
+from command import SCRIPT
+from nvfp4.diffusers import ask
 from nvfp4.transformers import Nvfp4Linear
 from nvfp4.transformers.fp8 import Fp8Linear
 from test_nvfp4_transformers import distance, quantized_input, tensors, weight_of
@@ -171,7 +174,7 @@ def test_a_pipeline_loads_quantized_parts(folders, tmp_path):
     for file in quantized.iterdir():
         (tmp_path / "transformer" / file.name).write_bytes(file.read_bytes())
     in_the_folder = diffusers.FluxPipeline.from_pretrained(tmp_path, **absent)
-    assert len(ours(in_the_folder.transformer)) == len(ours(as_an_argument.transformer)) == 16
+    assert len(ours(in_the_folder.transformer)) == len(ours(as_an_argument.transformer)) == 17
     assert torch.equal(in_the_folder(**call).images, as_an_argument(**call).images)
     plain_weights = diffusers.FluxPipeline(transformer=plain(quantized, source, torch.float32), **parts)
     torch.testing.assert_close(in_the_folder(**call).images, plain_weights(**call).images, rtol=0, atol=1e-4)
@@ -180,6 +183,43 @@ def test_a_pipeline_loads_quantized_parts(folders, tmp_path):
 def test_a_dtype_without_kernels_is_named(folders):
     with pytest.raises(nvfp4.Error, match="float64"):
         load(folders("SD3Transformer2DModel", scheme="w4a16")[0], torch.float64)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("format", ("modelopt", "compressed-tensors"))
+def test_verify_asks_diffusers(folders, name, format):
+    answer = ask.ask(str(folders(name, scheme="w4a16", format=format)[0]), "diffusers")
+    assert (answer["verdict"], answer["tensors"]) == ("reads", {}), answer
+    assert answer["version"].startswith(f"diffusers {diffusers.__version__} with `import nvfp4.diffusers`")
+
+
+@pytest.mark.parametrize("config, verdict, text", [
+    (dict(qk_norm="rms_norm"), "misreads", "not in the checkpoint, so they get random values, such as transformer_blocks.0"),
+    (dict(num_layers=3), "refuses", "transformer_blocks.1"), (dict(in_channels=8), "refuses", "pos_embed.proj.weight"),
+    (dict(_class_name="os"), "unknown", "no model 'os'"), (dict(_class_name=None), "refuses", "no _class_name"),
+    (dict(_class_name="DDIMScheduler"), "unknown", "no model"), (dict(quantization_config=None), "refuses", "shape")])
+def test_verdicts_on_other_configurations(folders, tmp_path, config, verdict, text):
+    quantized, _ = folders("SD3Transformer2DModel", scheme="w4a16")
+    for file in quantized.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    edited = json.loads((tmp_path / "config.json").read_text()) | config
+    (tmp_path / "config.json").write_text(json.dumps(edited))
+    answer = ask.ask(str(tmp_path), "diffusers")
+    assert answer["verdict"] == verdict and text in answer["text"], answer
+
+
+def test_the_command_asks_diffusers(folders):
+    quantized, _ = folders("SD3Transformer2DModel", scheme="w4a16")
+    run = subprocess.run([*SCRIPT, "verify", quantized, "--for", "diffusers", "--json"], capture_output=True)
+    report = json.loads(run.stdout)["loaders"]["diffusers"]
+    assert (run.returncode, report["verdict"]) == (0, "reads"), report
+
+
+def test_exclusions_do_not_concern_diffusers(folders):
+    quantized, _ = folders("FluxTransformer2DModel", scheme="w4a16")
+    assert "single_transformer_blocks.0.proj_out.weight_scale" in tensors(quantized)
+    assert nvfp4.verify(quantized)["errors"] == 0
+    assert "import nvfp4.diffusers, diffusers, torch" in (quantized / "README.md").read_text()
 
 
 def test_unregister_puts_everything_back():

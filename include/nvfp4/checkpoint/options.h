@@ -39,7 +39,9 @@ std::vector<std::string> backends(), formats(), loaders(), methods(), quantizers
     schemes(), targets();
 void check_fuse(const std::string& names);
 void check_method(const std::string& text);
-inline std::vector<std::string> asked_loaders() { return {"transformers", "transformers+nvfp4"}; }
+inline std::vector<std::string> asked_loaders() {
+  return {"transformers", "transformers+nvfp4", "diffusers"};
+}
 inline std::vector<std::string> losses() { return {"drop", "broken-scales"}; }
 inline std::vector<std::string> losses_of_convert() { return {"drop", "broken-scales", "decode"}; }
 inline std::vector<std::string> rests() {

@@ -54,7 +54,8 @@ struct Finding {
 };
 
 /// Returns the loaders with verdicts: "vllm", "sglang", "tensorrt-llm", "transformers",
-/// "transformers+nvfp4", "llama.cpp". "transformers+nvfp4" is transformers with the Python package.
+/// "transformers+nvfp4", "diffusers", "llama.cpp". "transformers+nvfp4" and "diffusers" are with
+/// the Python package.
 std::span<const std::string_view> known_loaders();
 
 /// The effect of a checkpoint on a loader.
@@ -89,7 +90,8 @@ struct VerifyReport {
   std::int64_t tensors = 0, quantized = 0;
   std::uint64_t bytes = 0;
   std::vector<Finding> findings;  ///< errors first; limits of a loader only if it was requested
-  std::vector<LoaderVerdict> loaders;  ///< all known loaders, or the requested one
+  /// The requested loader, or all for this kind of model and those that were asked.
+  std::vector<LoaderVerdict> loaders;
   /// Numbers of GPUs, up to 64, that can share every layer without cutting a block of 16 weights.
   std::vector<int> tensor_parallel;
 

@@ -68,7 +68,7 @@ class Nvfp4Quantizer(DiffusersQuantizer):
         buffers[name] = state_dict[param_name].to(target_device, held.dtype).reshape(held.shape)
 
     def _process_model_after_weight_loading(self, model, **others):
-        return pack(model)
+        return model if any(b.is_meta for b in model.buffers()) else pack(model)
 
 
 class _ConfigOf:

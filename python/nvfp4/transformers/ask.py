@@ -46,9 +46,11 @@ class _Report(logging.Handler):
         return f" {found[0][:200]}" if found else ""
 
 
-def _files(folder):
-    index = os.path.join(folder, "model.safetensors.index.json")
-    names = ["model.safetensors"]
+def weight_files(folder, stem="model"):
+    """Returns the paths of the files that a library reads, by the name of the first. Raises ValueError for a name outside
+    the folder."""
+    index = os.path.join(folder, f"{stem}.safetensors.index.json")
+    names = [f"{stem}.safetensors"]
     if not os.path.exists(os.path.join(folder, names[0])) and os.path.exists(index):
         with open(index, encoding="utf-8") as file:
             names = sorted(set(json.load(file)["weight_map"].values()))
@@ -57,7 +59,8 @@ def _files(folder):
     return [os.path.join(folder, name) for name in names]
 
 
-def _tensors(files):
+def meta_tensors(files):
+    """Returns name -> tensor on the meta device, from the headers of the files."""
     found = {}
     for file in files:
         with safe_open(file, "pt") as tensors:
@@ -67,15 +70,15 @@ def _tensors(files):
     return found
 
 
-def _lost_parts(tensors, used):
+def lost_parts(tensors, used):
     """Returns tensors of weights that reach no parameter, though others of the same weight do."""
     modules = {name.rpartition(".")[0] for name in used if name.rpartition(".")[2] in _PARTS}
     return [name for name in sorted(tensors.keys() - used)
             if name.rpartition(".")[0] in modules and name.rpartition(".")[2] in _PARTS]
 
 
-def _judge(model, info, tensors, origins):
-    """Returns (verdict, reason, names by their fate)."""
+def _fates(model, info, tensors, origins):
+    """Returns (the names of tensors that reach the model, names by their fate)."""
     used, converted, recast = set(), [], []
     for name, value in [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]:
         names = origins.of(value)
@@ -85,24 +88,39 @@ def _judge(model, info, tensors, origins):
         elif names and value.dtype != (stored := tensors[next(iter(names))].dtype):
             if stored.itemsize == 1 or not stored.is_floating_point:
                 recast.append(name)
-    fates = {"missing": sorted(map(str, info["missing_keys"])), "lost": _lost_parts(tensors, used),
-             "recast": recast, "mis-shaped": sorted(str(m[0]) for m in info["mismatched_keys"]),
-             "unexpected": sorted(map(str, info["unexpected_keys"])), "converted": converted,
-             "tied": sorted(getattr(model, "all_tied_weights_keys", None) or ())}
+    return used, {"missing": sorted(map(str, info["missing_keys"])), "lost": lost_parts(tensors, used),
+                  "recast": recast, "mis-shaped": sorted(str(m[0]) for m in info["mismatched_keys"]),
+                  "unexpected": sorted(map(str, info["unexpected_keys"])), "converted": converted,
+                  "tied": sorted(getattr(model, "all_tied_weights_keys", None) or ())}
+
+
+def judged(model, used, fates, version):
+    """Returns the answer for a model that was built from the tensors `used`. `fates`: names by their fate."""
     said = {"missing": "not in the checkpoint, so they get random values",
             "lost": "left out, though they belong to weights that are read",
             "recast": "cast from codes to numbers", "mis-shaped": "of other shapes in the checkpoint"}
     wrong = [f"{len(fates[fate])} tensors {text}, such as {fates[fate][0]}"
-             for fate, text in said.items() if fates[fate]]
-    if wrong:
-        return "misreads", "; ".join(wrong), fates
-    text = f"builds {type(model).__name__} and finds all {len(used)} tensors that it needs"
-    if fates["unexpected"]:
+             for fate, text in said.items() if fates.get(fate)]
+    text = "; ".join(wrong) or f"builds {type(model).__name__} and finds all {len(used)} tensors that it needs"
+    if fates["unexpected"] and not wrong:
         text += f"; it leaves out {len(fates['unexpected'])}, such as {fates['unexpected'][0]}"
-    return "reads", text, fates
+    return {"verdict": "misreads" if wrong else "reads", "text": text, "version": version,
+            "tensors": {fate: some[:_MOST] for fate, some in fates.items() if some}}
 
 
-def _one_line(error):
+def failed(error, version, report=None):
+    """Returns the answer for an exception of loading. `report`: what the library logged."""
+    reason = one_line(error) + (report.cause() if report else "")
+    if isinstance(error, ImportError):
+        return unknown(f"a package is missing: {reason}", version)
+    missing = isinstance(error, (NotImplementedError, MemoryError)) and not isinstance(error, UnsupportedError)
+    if missing or re.search("meta (tensor|device)", f"{report.text if report else ''} {error}"):
+        return unknown(f"it cannot be asked without weights: {reason}", version)
+    return dict(unknown(reason, version), verdict="refuses")
+
+
+def one_line(error):
+    """Returns the name and the text of an exception as one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:400]
 
 
@@ -114,7 +132,7 @@ def _ask(folder, version):
     except Exception as error:  # noqa: BLE001
         if own:
             return unknown("the model needs code of its own, which is not run", version)
-        return dict(unknown(_one_line(error), version), verdict="refuses")
+        return dict(unknown(one_line(error), version), verdict="refuses")
     names = config.architectures or [""]
     cls = getattr(transformers, str(names[0]), None)
     if not (isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)):
@@ -122,24 +140,16 @@ def _ask(folder, version):
     report = _Report()
     logging.getLogger("transformers").addHandler(report)
     try:
-        files = _files(folder)
-        tensors = _tensors(files)
+        files = weight_files(folder)
+        tensors = meta_tensors(files)
         with _headers_of(files), Origins(tensors) as origins:
             model, info = cls.from_pretrained(None, config=config, state_dict=dict(tensors), device_map="meta",
                                               dtype="auto", output_loading_info=True)
-        verdict, text, fates = _judge(model, info, tensors, origins)
+        return judged(model, *_fates(model, info, tensors, origins), version)
     except Exception as error:  # noqa: BLE001
-        reason = _one_line(error) + report.cause()
-        if isinstance(error, ImportError):
-            return unknown(f"a package is missing: {reason}", version)
-        missing = isinstance(error, (NotImplementedError, MemoryError)) and not isinstance(error, UnsupportedError)
-        if missing or re.search("meta (tensor|device)", f"{report.text} {error}"):
-            return unknown(f"it cannot be asked without weights: {reason}", version)
-        return dict(unknown(reason, version), verdict="refuses")
+        return failed(error, version, report)
     finally:
         logging.getLogger("transformers").removeHandler(report)
-    return {"verdict": verdict, "text": text, "version": version,
-            "tensors": {fate: some[:_MOST] for fate, some in fates.items() if some}}
 
 
 @contextlib.contextmanager
@@ -167,12 +177,6 @@ def ask(folder, loader):
     try:
         return _ask(folder, version)
     except Exception as error:  # noqa: BLE001
-        return unknown(f"it could not be asked: {_one_line(error)}", version)
+        return unknown(f"it could not be asked: {one_line(error)}", version)
     finally:
         (registry.register if registered else registry.unregister)()
-
-
-def main(arguments):
-    """Prints the answers of the loaders, as one line of JSON."""
-    folder, *loaders = arguments
-    print(json.dumps({loader: ask(folder, loader) for loader in loaders}))

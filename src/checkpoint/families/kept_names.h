@@ -28,12 +28,11 @@ inline constexpr NameRule kTowers[] = {
      "audio* speech* sound_encoder whisper_encoder embed_audio apm talker token2wav code2wav"},
 };
 
-/// Names of norms. The last line has the parts of an adaptive norm.
+/// Names of norms, and of the projections that make the scales of an adaptive norm.
 inline constexpr NameRule kNorms[] = {
     {"", "", Where::any, "normals_head"},  // a head for surface normals
-    {"norm", kNormReason, Where::last, "*norm* *Norm* ln ln_* *_ln"},
-    {"norm", kNormReason, Where::last,
-     "*norm*.*lin* *norm*.W_down *norm*.W_up *norm*.scale *norm*.shift"},
+    {"norm", kNormReason, Where::last, "*norm* *Norm* ln ln_* *_ln *norm*.scale *norm*.shift"},
+    {"modulation", kModulationReason, Where::last, "*norm*.*lin* *norm*.W_down *norm*.W_up"},
 };
 
 /// Names of stacked experts that some loader reads with 4-bit experts.
@@ -69,8 +68,6 @@ inline constexpr NameRule kModules[] = {
      "pred_layer.proj log_softmax.mlp.layer0 lm_loss"},
     {"lm_head", "loaders expect an unquantized output head", Where::whole,
      "output *.output output_layer *.output_layer proj_out cls decoder"},
-    {"linear", "loaders that look for substrings exclude it with the model's proj_out",
-     Where::whole, "single_transformer_blocks.*.proj_out"},
     {"mtp", kPlainReason, Where::last, "eh_proj mtp_linear_proj mtp_linear_proj.*"},
     {"router", kRouterReason, Where::last,
      "gate router *router* *router*.* shared_expert_gate switch gate.wg"},

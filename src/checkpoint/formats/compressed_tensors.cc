@@ -149,8 +149,8 @@ const WeightNames kNames = {.format = &kCompressedTensors,
 
 constexpr const WeightNames* kReads[] = {&kNames};
 constexpr CacheScaleNames kCacheScales = {".k_scale", ".v_scale", true};
-constexpr std::string_view kLoaders[] = {"vllm", "sglang", "transformers", "transformers+nvfp4",
-                                         "llama.cpp"};
+constexpr std::string_view kLoaders[] = {
+    "vllm", "sglang", "transformers", "transformers+nvfp4", "diffusers", "llama.cpp"};
 
 std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
                                   std::int64_t cols) {

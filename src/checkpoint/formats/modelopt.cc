@@ -207,8 +207,8 @@ std::vector<OutputTensor> stack_tensors(Scheme scheme, const std::string& stack,
 
 constexpr const WeightNames* kReads[] = {&kModelOptNames, &kStackNames};
 constexpr CacheScaleNames kCacheScales = {".k_proj.k_scale", ".v_proj.v_scale"};
-constexpr std::string_view kLoaders[] = {"vllm", "sglang", "tensorrt-llm", "transformers+nvfp4",
-                                         "llama.cpp"};
+constexpr std::string_view kLoaders[] = {
+    "vllm", "sglang", "tensorrt-llm", "transformers+nvfp4", "diffusers", "llama.cpp"};
 
 bool is_method(std::string_view method) {
   return method.starts_with("modelopt") || method == "fp8" || method == "nvfp4";

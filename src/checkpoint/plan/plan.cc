@@ -447,7 +447,7 @@ class Planner {
     if (format_->hf_quant_config)
       if (const Json side = format_->hf_quant_config(facts, quantization_); !side.is_null())
         plan_.hf_quant_json = dump_pretty(side, 4) + "\n";
-    warn(warnings);
+    if (config_.diffusers_class.empty()) warn(warnings);  // diffusers matches no substrings
     warn(caches_->warnings(options_.layers != nullptr && !options_.layers->kv_cache.empty()));
   }
 

@@ -42,6 +42,8 @@ struct Subject {
   const Declared* declared() const {
     return in_hf_quant ? &*in_hf_quant : in_config ? &*in_config : nullptr;
   }
+  /// Reports whether the checkpoint is a part of a diffusers pipeline.
+  bool is_diffusers() const { return config.is_object() && config.contains("_class_name"); }
   /// Closes the files and releases the memory of their tensors. check_source() opens them again.
   void close_files() {
     tensors = {};
@@ -56,7 +58,7 @@ struct Subject {
 /// The names of the loaders with verdicts.
 inline constexpr std::string_view kVllm = "vllm", kSglang = "sglang", kTensorRt = "tensorrt-llm",
                                   kTransformers = "transformers", kWithNvfp4 = "transformers+nvfp4",
-                                  kLlamaCpp = "llama.cpp";
+                                  kDiffusers = "diffusers", kLlamaCpp = "llama.cpp";
 
 /// Returns the effect of a fault in a loader, from the table of verdicts.cc.
 Verdict verdict_of(std::string_view code, Severity severity, std::string_view loader);

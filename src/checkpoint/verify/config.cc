@@ -142,11 +142,12 @@ class ConfigCheck {
 
   void check_quantized(const Declared& d, const LogicalTensor& t, const std::string& module) {
     const auto [match, entry] = exclusions_->find(module);
-    if (match == Match::whole)
+    const bool reads_list = !subject_.is_diffusers();  // which goes by the tensors
+    if (match == Match::whole && reads_list)
       findings_.add(
           "excluded-quantized", module,
           fmt::format("{} is quantized, and excluded by '{}' of {}", module, entry, d.file));
-    if (match == Match::substring)
+    if (match == Match::substring && reads_list)
       findings_.add(
           "excluded-by-substring", module,
           fmt::format("{} is quantized, and '{}' of {} occurs in its name", module, entry, d.file));

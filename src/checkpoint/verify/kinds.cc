@@ -280,7 +280,8 @@ constexpr FindingKind kKinds[] = {
 
 constexpr std::string_view kLoaders[] = {checkpoint::kVllm,      checkpoint::kSglang,
                                          checkpoint::kTensorRt,  checkpoint::kTransformers,
-                                         checkpoint::kWithNvfp4, checkpoint::kLlamaCpp};
+                                         checkpoint::kWithNvfp4, checkpoint::kDiffusers,
+                                         checkpoint::kLlamaCpp};
 
 const FindingKind& kind_of(std::string_view code) {
   const auto kind = std::ranges::find(kKinds, code, &FindingKind::code);

@@ -33,6 +33,7 @@ constexpr Loader kLoaders[] = {
     {.name = kTensorRt},
     {.name = kTransformers},
     {.name = kWithNvfp4},
+    {.name = kDiffusers},
     // A block of llama.cpp's NVFP4 type holds 64 weights.
     {.name = kLlamaCpp, .columns = 64},
 };
@@ -71,7 +72,12 @@ class LoaderCheck {
     return std::ranges::find(format.loaders, loader_.name) != format.loaders.end();
   }
 
-  bool is_transformers() const { return loader_.name.starts_with(kTransformers); }
+  /// Returns the Python package that alone can say whether it reads a checkpoint, or "".
+  std::string_view asked() const {
+    for (const std::string_view package : {kTransformers, kDiffusers})
+      if (loader_.name.starts_with(package)) return package;
+    return {};
+  }
 
   /// Sets the verdict that holds unless a finding contradicts it.
   void judge(const CheckpointFormat& format) {
@@ -79,12 +85,11 @@ class LoaderCheck {
     v.loader = loader_.name;
     if (loader_.name == kLlamaCpp)
       judge_llama_cpp(format, v);
-    else if (const Engine* engine = find_engine(loader_.name); !is_transformers())
+    else if (const Engine* engine = find_engine(loader_.name); asked().empty())
       judge_by(*engine, v);
     else
-      v.text = fmt::format(
-          "only transformers can say: nvfp4 verify --for {} of the Python package asks it",
-          loader_.name);
+      v.text = fmt::format("only {} can say: nvfp4 verify --for {} of the Python package asks it",
+                           asked(), loader_.name);
     findings_.judge(std::move(v));
   }
 

@@ -34,7 +34,7 @@ using enum Verdict;
 struct Reach {
   std::string_view code;
   Verdict verdict;
-  std::array<std::string_view, 5> loaders = {};  ///< empty: all loaders
+  std::array<std::string_view, 6> loaders = {};  ///< empty: all loaders
 };
 
 constexpr Reach kReach[] = {
@@ -58,12 +58,18 @@ constexpr Reach kReach[] = {
     {"global-scale-invalid", misreads},
     {"global-scale-sense", misreads},
     // llama.cpp computes with 8-bit activations and fuses nothing.
-    {"missing-input-scale", misreads, {kVllm, kSglang, kTensorRt, kTransformers, kWithNvfp4}},
-    {"input-scale-invalid", misreads, {kVllm, kSglang, kTensorRt, kTransformers, kWithNvfp4}},
-    // transformers has single layers with their own scales.
+    {"missing-input-scale",
+     misreads,
+     {kVllm, kSglang, kTensorRt, kTransformers, kWithNvfp4, kDiffusers}},
+    {"input-scale-invalid",
+     misreads,
+     {kVllm, kSglang, kTensorRt, kTransformers, kWithNvfp4, kDiffusers}},
+    // transformers and diffusers have single layers with their own scales.
     {"fused-globals", misreads, {kVllm, kSglang}},
     {"fused-globals", refuses, {kTensorRt}},
-    {"fused-globals-far", misreads, {kVllm, kSglang, kTransformers, kWithNvfp4, kLlamaCpp}},
+    {"fused-globals-far",
+     misreads,
+     {kVllm, kSglang, kTransformers, kWithNvfp4, kDiffusers, kLlamaCpp}},
     {"fused-globals-far", refuses, {kTensorRt}},
     {"fused-input-scales", reads, {kVllm, kSglang}},
     {"fused-input-scales", refuses, {kTensorRt}},

@@ -77,6 +77,11 @@ VerifyReport verify(const VerifyOptions& options, Measured& measured) try {
                  fmt::format("{}: {} tensors, none is {}", options.path.string(), report.tensors,
                              subject.unknown.empty() ? "quantized" : "of a form that is known"));
   if (any_nvfp4 || !options.loader.empty()) report.loaders = findings.verdicts();
+  // Engines read language models, diffusers the parts of a pipeline.
+  std::erase_if(report.loaders, [&](const LoaderVerdict& v) {
+    return options.loader.empty() && (v.loader == kDiffusers) != subject.is_diffusers() &&
+           std::ranges::find(options.asked, v.loader) == options.asked.end();
+  });
   report.findings = findings.take();
   return report;
 } catch (const std::filesystem::filesystem_error& e) {
