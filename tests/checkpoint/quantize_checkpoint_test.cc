@@ -232,6 +232,39 @@ TEST_F(QuantizeCheckpoint, EndlessPatternsAreRefusedBeforeWriting) {
   EXPECT_FALSE(fs::exists(dir / "out"));
 }
 
+/// Lists of modules would exclude what such a name matches as a pattern.
+TEST_F(QuantizeCheckpoint, NamesLikePatternsAreNotListed) {
+  const std::string other = "model.layers.0.mlp.up_proj";
+  for (const std::string module : {"model.layers.*.gate", "model.layers.?.mlp.up_proj", "[a-z].up",
+                                   "x|model.layers.0.mlp.up_proj", "re:.*", "a\nlm_head"}) {
+    const auto run = [&](const std::string& format, const std::vector<std::string>& kept) {
+      fs::remove_all(dir / "out");
+      auto options = quantize_options(dir / "in", dir / "out");
+      options.format = format;
+      options.ignore = kept;
+      quantize_checkpoint(options);
+    };
+    // A vector is no linear layer, and lists have it nevertheless.
+    for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{64, 40}, {64}}) {
+      write_model(
+          dir / "in",
+          {{random_tensor(module + ".weight", shape), random_tensor(other + ".weight", {64, 64})}},
+          kLlamaConfig);
+      for (const char* format : {"modelopt", "compressed-tensors"}) {
+        expect_error<UnsupportedError>([&] { run(format, {}); },
+                                       {"in: module '", "as a pattern", "comfyui"});
+        EXPECT_FALSE(fs::exists(dir / "out"));
+      }
+      run("comfyui", {});  // has no list
+    }
+    write_model(
+        dir / "in",
+        {{random_tensor(module + ".weight", {64, 64}), random_tensor(other + ".weight", {64, 64})}},
+        kLlamaConfig);
+    run("modelopt", {other});  // no list has names of what is quantized in one way
+  }
+}
+
 TEST_F(QuantizeCheckpoint, CalibratedInputScalesAreSharedInAGroup) {
   write_tiny_llama(dir / "in");
   write_text(dir / "amax.json",

@@ -12,6 +12,7 @@
 #include "checkpoint/match/beginnings.h"
 #include "checkpoint/match/is_number.h"
 #include "checkpoint/match/pattern.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
@@ -25,6 +26,8 @@ constexpr std::string_view kPrefixes[] = {"model", "language_model", "text_model
 /// Words that stand for all layers of a model. No entry ends with one of them.
 constexpr std::string_view kLists[] = {"layers", "layer", "blocks", "block", "h"};
 constexpr std::string_view kHead = "lm_head";
+/// Characters of globs, and of the expressions that SGLang makes of globs.
+constexpr std::string_view kOfPatterns = "*?[]\\+(){}|^$";
 
 /// Layers that engines fuse to one, and the names of that one in vLLM and SGLang.
 struct Fused {
@@ -80,7 +83,6 @@ struct Syntax {
 /// vLLM reads "a*" as "a" and "a.*" if it replaces names. SGLang also compares each part of a
 /// name, and a projection of latent attention at an entry's end with parts of names.
 std::vector<Form> globs_of(const std::string& end, bool is_subtree, bool has_prefix) {
-  if (end.find_first_of("*?[]\\") != end.npos) return {};
   const std::string last = end + "\n", below = end + ".";
   const bool is_part = end.find('.') == end.npos;
   std::vector<Form> forms;
@@ -114,8 +116,9 @@ constexpr Syntax kGlobs = {globs_of, glob_of};
 std::vector<Form> expressions_of(const std::string& end, bool is_subtree, bool /*has_prefix*/) {
   std::string escaped;
   for (const char c : end) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    if (!plain && c != '_') escaped += '\\';
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '_' || static_cast<unsigned char>(c) >= 0x80;  // a byte of UTF-8
+    if (!plain) escaped += '\\';
     escaped += c;
   }
   const char* const rest = is_subtree ? "." : "\n";
@@ -454,6 +457,24 @@ std::optional<KeptModule> kept_module(const LogicalTensor& t, bool linear) {
   if (!bare && !t.name.ends_with(".weight") && (!linear || expert_layer_of(t.module()).empty()))
     return std::nullopt;
   return KeptModule{t.module(), linear || bare};
+}
+
+void require_plain_names(const ConfigFacts& facts, const std::string& model) {
+  const auto check = [&](const std::string& name) {
+    const bool is_plain = !name.starts_with("re:") && std::ranges::none_of(name, [](char c) {
+      return static_cast<unsigned char>(c) < ' ' || kOfPatterns.find(c) != kOfPatterns.npos;
+    });
+    require<UnsupportedError>(is_plain,
+                              "{}: module '{}': quantization_config lists modules, where loaders "
+                              "would read the name as a pattern, so it must not start with 're:' "
+                              "or contain control characters or any of {}; hint: rename its "
+                              "tensors, or choose the format comfyui",
+                              model, printable(name), kOfPatterns);
+  };
+  for (const KeptModule& module : facts.kept) check(module.name);
+  if (!facts.is_mixed() && facts.native == nullptr) return;  // "Linear" stands for the others
+  for (const std::string& module : facts.quantized) check(module);
+  for (const Fp8Module& module : facts.fp8) check(module.name);
 }
 
 ExcludeList exclude_globs(const ConfigFacts& facts) {

@@ -16,6 +16,9 @@ bool is_bare_projection(const LogicalTensor& t);
 /// weight of a module. `linear`: its Selection counts the tensor as a linear layer.
 std::optional<KeptModule> kept_module(const LogicalTensor& t, bool linear);
 
+/// Throws UnsupportedError if a loader would read the name of a module as a pattern.
+void require_plain_names(const ConfigFacts& facts, const std::string& model);
+
 struct ExcludeList {
   std::vector<std::string> entries;
   std::vector<std::string>

@@ -23,6 +23,7 @@
 #include "checkpoint/plan/supply.h"
 #include "checkpoint/plan/weight_slices.h"
 #include "checkpoint/source/quantized_tensors.h"
+#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
@@ -441,7 +442,10 @@ class Planner {
                                config_.model_types,
                                native_ ? &declared_->json : nullptr,
                                &warnings};
-    if (format_->quantization_config) quantization_ = format_->quantization_config(facts);
+    if (format_->quantization_config) {
+      require_plain_names(facts, printable(model_.root.string(), 4096));
+      quantization_ = format_->quantization_config(facts);
+    }
     plan_.config_json = quantization_.is_null() ? without_quantization_config(config_)
                                                 : with_quantization_config(config_, quantization_);
     if (format_->hf_quant_config)
