@@ -201,6 +201,92 @@ TEST_P(Int4, BecomesBf16AndNvfp4) {
 
 INSTANTIATE_TEST_SUITE_P(Form, Int4, testing::ValuesIn(kCases));
 
+/// Damage to one of several weights is a fault, but other widths of codes are an unknown form.
+TEST(Int4OfSeveral, DamageToOneIsAFault) {
+  using Shape = std::vector<std::int64_t>;
+  struct Damage {
+    const char *form, *removed, *added;
+    safetensors::DType dtype;
+    Shape shape;
+    const char *code, *text;
+  };
+  const Damage damages[] = {
+      {"ct", "b.weight_scale", "", bf16, {}, "missing-scale", "it has no scales"},
+      {"ct", "b.weight_shape", "", bf16, {}, "wrong-shape", "it has no weight_shape"},
+      {"ct", "b.weight_scale", "b.weight_scale", bf16, {8, 2}, "wrong-shape", "its scales are [8"},
+      {"ct", "b.weight_packed", "b.weight_packed", i32, {16, 7}, "wrong-shape", "weight_shape is"},
+      {"ct",
+       "b.weight_packed",
+       "b.weight_packed",
+       i32,
+       {16, 16},
+       "unknown-form",
+       "weight_shape is"},
+      {"ct", "b.weight_packed", "", bf16, {}, "orphan-scale", "'b.weight_scale': no quantized"},
+      {"gptq", "b.qweight", "", bf16, {}, "orphan-scale", "'b.qzeros': no quantized"},
+      {"ct",
+       "b.weight_scale",
+       "b.weight_scale",
+       bf16,
+       {16, 1},
+       "wrong-shape",
+       "no group of config"},
+      {"ct", "b.weight_scale", "b.weight_scale", i32, {16, 2}, "wrong-dtype", "its scales are I32"},
+      {"gptq", "b.g_idx", "", bf16, {}, "missing-scale", "INT4 without '.g_idx', which others"},
+      {"gptq", "b.qweight", "b.qweight", bf16, {8, 16}, "wrong-dtype", "its codes are BF16"},
+      {"gptq", "b.qweight", "b.qweight", i32, {8, 16, 1}, "wrong-shape", "its codes are I32"},
+      {"gptq", "b.scales", "b.scales", bf16, {1, 16}, "wrong-shape", "its zero points are"},
+      {"gptq", "b.scales", "", bf16, {}, "missing-scale", "it has no scales"},
+      {"gptq", "b.qzeros", "", bf16, {}, "missing-scale", "it has no zero points"},
+      {"gptq", "b.qzeros", "b.qzeros", i32, {2, 3}, "wrong-shape", "its zero points are"},
+      {"gptq", "b.qweight", "b.qweight", i32, {7, 16}, "wrong-shape", "the groups of columns"},
+      {"gptq", "b.qweight", "b.qweight", i32, {16, 16}, "unknown-form", "the groups of columns"},
+      {"awq", "b.scales", "", bf16, {}, "missing-scale", "it has no scales"},
+      {"awq", "b.scales", "b.scales", bf16, {3, 16}, "wrong-shape", "its scales are [3"},
+  };
+  const std::vector<std::int32_t> shape = {16, 64}, groups(64);
+  for (const Damage& d : damages) {
+    SCOPED_TRACE(std::string(d.form) + " " + d.text);
+    const TempDir dir;
+    std::vector<TestTensor> tensors;
+    const auto zeros = [&](const std::string& name, safetensors::DType dtype, Shape s) {
+      const auto bytes = static_cast<std::size_t>(element_count(s)) * (dtype == i32 ? 4 : 2);
+      tensors.push_back({{name, dtype, std::move(s)}, std::vector<std::byte>(bytes)});
+    };
+    const std::string form = d.form;
+    for (const std::string m : {"a", "b", "c"}) {
+      if (form == "ct") {
+        zeros(m + ".weight_packed", i32, {16, 8});
+        zeros(m + ".weight_scale", bf16, {16, 2});
+        tensors.push_back(stored(m + ".weight_shape", i32, {2}, shape));
+        continue;
+      }
+      zeros(m + ".qweight", i32, form == "awq" ? Shape{64, 2} : Shape{8, 16});
+      zeros(m + ".scales", bf16, {2, 16});
+      zeros(m + ".qzeros", i32, {2, 2});
+      if (form == "gptq") tensors.push_back(stored(m + ".g_idx", i32, {64}, groups));
+    }
+    std::erase_if(tensors, [&](const TestTensor& t) { return t.spec.name == d.removed; });
+    if (*d.added != '\0') zeros(d.added, d.dtype, d.shape);
+    Json config = {{"quant_method", form}, {"bits", 4}, {"group_size", 32}};
+    if (form == "ct") {
+      const Json weights = {
+          {"num_bits", 4}, {"type", "int"}, {"group_size", 32}, {"symmetric", true}};
+      config = {{"quant_method", "compressed-tensors"},
+                {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}};
+    }
+    write_model(dir / "in", {tensors},
+                Json({{"model_type", "llama"}, {"quantization_config", config}}).dump());
+    const VerifyReport report = verify_checkpoint(verify_options(dir / "in"));
+    EXPECT_TRUE(codes_of(report).contains(d.code)) << text_of(report);
+    for (const char* other : {"missing-scale", "orphan-scale", "unknown-form"})
+      EXPECT_EQ(codes_of(report).contains(other), d.code == std::string(other)) << text_of(report);
+    EXPECT_THAT(text_of(report), testing::HasSubstr(d.text));
+    expect_error<Error>([&] { quantize_checkpoint(quantize_options(dir / "in", dir / "out")); },
+                        {d.text});
+  }
+}
+
 /// Models of Kimi have the configuration inside "text_config".
 TEST(Int4OfKimi, ItsConfigurationGoes) {
   const TempDir dir;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "checkpoint/formats/cache_scales.h"
@@ -321,6 +322,27 @@ class UnreadWeights {
   std::unordered_map<std::string_view, std::pair<std::size_t, std::uint64_t>> places_;
 };
 
+/// An INT4 weight that cannot be read.
+struct FaultyInt4 {
+  StoredTensor stored;
+  LogicalTensor weight;
+  Int4Fault fault;
+
+  /// Reports damage if other weights with such names are whole, and otherwise an unknown form.
+  void report(const std::set<std::string_view>& whole, std::vector<Defect>& defects,
+              UnreadWeights& unread, ReadParts& parts) const {
+    Defect defect = unread_weight(stored, {}, int4_name(*weight.names));
+    defect.text += ": " + fault.text;
+    if (fault.code == kAnotherForm || !whole.contains(weight.names->codes))
+      return unread.add(stored, std::move(defect));
+    defects.push_back(
+        {std::string(fault.code), weight.name,
+         fmt::format("{}: {}, INT4: {}", stored.describe(), form_of(stored), fault.text)});
+    parts.insert(stored.info);
+    for (const StoredTensor& part : parts_of(weight)) parts.insert(part.info);
+  }
+};
+
 /// Returns the form in ComfyUI's marker of a weight, or "" if the weight was read in that form.
 std::string other_form(const WeightNames& names, const StoredTensor& marker) {
   constexpr std::uint64_t kMost = 4096;
@@ -399,6 +421,9 @@ FoundTensors find_tensors(const TensorTable& table, const Declared* declared) {
   ReadParts parts;
   bool native = false;  // the model has DeepSeek-V4's MXFP4
   UnreadWeights unread(found.unknown);
+  std::vector<FaultyInt4> faulty;
+  std::set<std::string_view> whole;  // names of the codes of INT4 weights that can be read
+  std::set<const WeightNames*> with_groups;
   std::vector<const WeightNames*> known;
   for (const CheckpointFormat* format : all_formats())
     known.insert(known.end(), format->reads.begin(), format->reads.end());
@@ -413,14 +438,16 @@ FoundTensors find_tensors(const TensorTable& table, const Declared* declared) {
               .emplace_back(stored.info,
                             Weight(table, *names, stored, module, found.defects, senses).take())
               .second;
-      if (t.encoding() == Encoding::int4)
-        if (const std::string wrong = check_int4(t, declared); !wrong.empty()) {
-          Defect defect = unread_weight(stored, {}, int4_name(*names));
-          defect.text += ": " + wrong;
-          unread.add(stored, std::move(defect));
+      if (t.encoding() == Encoding::int4) {
+        Int4Fault fault = check_int4(t, declared);
+        if (!fault.text.empty()) {
+          faulty.push_back({stored, std::move(t), std::move(fault)});
           quantized.pop_back();
           break;
         }
+        whole.insert(names->codes);
+        if (t.int4->column_groups) with_groups.insert(names);
+      }
       native |= names->is_native && names->encoding == Encoding::mxfp4;
       for (const StoredTensor& part : parts_of(t)) parts.insert(part.info);
       if (!names->marker.empty()) {
@@ -432,6 +459,12 @@ FoundTensors find_tensors(const TensorTable& table, const Declared* declared) {
       break;
     }
   }
+  for (const auto& [codes, t] : quantized)
+    if (t.encoding() == Encoding::int4 && !t.int4->column_groups && with_groups.contains(t.names))
+      found.defects.push_back({"missing-scale", t.name,
+                               fmt::format("{}: INT4 without '{}', which others have",
+                                           t.data.describe(), t.names->column_groups)});
+  for (const FaultyInt4& weight : faulty) weight.report(whole, found.defects, unread, parts);
   take_companions(table, quantized, parts, unread);
   found.tensors.reserve(table.all().size() - std::min(table.all().size(), parts.size()));
   const ModuleScales module_scales = unread_scales(table, parts);

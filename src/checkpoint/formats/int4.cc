@@ -20,7 +20,8 @@ using safetensors::DType;
 using Shape = std::vector<std::int64_t>;
 using Words = std::vector<std::uint32_t>;
 
-constexpr std::int64_t kCodes = 8;  ///< codes in a word
+constexpr std::int64_t kCodes = 8;                            ///< codes in a word
+constexpr std::int64_t kMostColumns = std::int64_t{1} << 40;  ///< products of sizes fit 64 bits
 /// The middle of the codes, which is zero if there are no zero points.
 constexpr int kMiddle = 8;
 /// The nibble of each of eight columns in AWQ's words.
@@ -42,11 +43,21 @@ std::string shape_of(const StoredTensor& t) {
   return fmt::format("[{}]", fmt::join(t.info->shape, ", "));
 }
 
-/// Returns why weight_shape of compressed-tensors does not say [rows, cols] of 4-bit codes, or "".
-std::string check_shape(const StoredTensor& stored, std::int64_t rows, std::int64_t cols) {
+/// Returns the fault of tensors that do not fit together, unless codes of 2, 3 or 8 bits would fit:
+/// a row then has `stated` columns, for which codes of 4 bits would be `cols`.
+Int4Fault misfit(std::string text, std::int64_t stated, std::int64_t cols) {
+  const bool fits =
+      stated > 0 && (2 * cols == stated || 4 * cols == 3 * stated || cols == 2 * stated);
+  return {fits ? kAnotherForm : "wrong-shape", std::move(text)};
+}
+
+/// Returns why weight_shape of compressed-tensors does not say [rows, cols] of 4-bit codes.
+Int4Fault check_shape(const StoredTensor& stored, std::int64_t rows, std::int64_t cols) {
+  if (!stored) return {"wrong-shape", "it has no weight_shape"};
   const bool wide = stored.info->dtype == DType::i64;
   if ((!wide && stored.info->dtype != DType::i32) || stored.info->shape != Shape{2})
-    return fmt::format("weight_shape is {}, must be I32 or I64 [2]", form_of(stored));
+    return {"wrong-shape",
+            fmt::format("weight_shape is {}, must be I32 or I64 [2]", form_of(stored))};
   Shape shape(2);
   if (wide) {
     stored.read(0, std::as_writable_bytes(std::span(shape)));
@@ -55,17 +66,22 @@ std::string check_shape(const StoredTensor& stored, std::int64_t rows, std::int6
     shape.assign(values.begin(), values.end());
   }
   if (shape == Shape{rows, cols}) return {};
-  return fmt::format("weight_shape is [{}], must be [{}, {}] for codes of 4 bits",
-                     fmt::join(shape, ", "), rows, cols);
+  return misfit(fmt::format("weight_shape is [{}], must be [{}, {}] for codes of 4 bits",
+                            fmt::join(shape, ", "), rows, cols),
+                shape[0] == rows && shape[1] < kMostColumns ? shape[1] : 0, cols);
 }
 
-/// Returns why the group of each column is not below `groups`, or "".
-std::string check_groups(const StoredTensor& stored, std::int64_t cols, std::int64_t groups) {
-  if (stored.info->dtype != DType::i32 || stored.info->shape != Shape{cols})
-    return fmt::format("the groups of columns are {}, must be I32 [{}]", form_of(stored), cols);
+/// Returns why the group of each column is not below `groups`.
+Int4Fault check_groups(const StoredTensor& stored, std::int64_t cols, std::int64_t groups) {
+  const Shape& shape = stored.info->shape;
+  if (stored.info->dtype != DType::i32 || shape != Shape{cols})
+    return misfit(
+        fmt::format("the groups of columns are {}, must be I32 [{}]", form_of(stored), cols),
+        shape.size() == 1 ? shape[0] : 0, cols);
   for (const std::int32_t group : integers_of(stored))
     if (group < 0 || group >= groups)
-      return fmt::format("a column has group {}, must be from 0 to {}", group, groups - 1);
+      return {"wrong-shape",
+              fmt::format("a column has group {}, must be from 0 to {}", group, groups - 1)};
   return {};
 }
 
@@ -80,28 +96,34 @@ std::string check_layout(const Declared& declared) {
   return {};
 }
 
-/// Returns why the configuration contradicts the tensors, or "". Sets the offset of GPTQ's zero
-/// points. Source: github.com/ModelCloud/GPTQModel, gptqmodel/quantization/config.py.
-std::string check_declared(LogicalTensor& t, const Declared* declared) {
+/// Returns how the configuration contradicts the tensors. Sets the offset of GPTQ's zero points.
+/// Source: github.com/ModelCloud/GPTQModel, gptqmodel/quantization/config.py.
+Int4Fault check_declared(LogicalTensor& t, const Declared* declared) {
   const std::int64_t group = t.block_cols;
+  const auto another = [](std::string text) { return Int4Fault{kAnotherForm, std::move(text)}; };
   if (t.names->order == Int4Order::gptq) {
     if (declared != nullptr && !declared->method.empty() && declared->method != "gptq")
-      return fmt::format("quant_method = {}, but the tensors have the layout of gptq",
-                         printable(declared->method));
+      return another(fmt::format("quant_method = {}, but the tensors have the layout of gptq",
+                                 printable(declared->method)));
     if (declared == nullptr || declared->method.empty())
-      return "no configuration says quant_method = gptq, whose version decides the zero points";
+      return another(
+          "no configuration says quant_method = gptq, whose version decides the zero "
+          "points");
     const std::string& version = declared->checkpoint_format;
     if (version != "" && version != "gptq" && version != "gptq_v2")
-      return fmt::format("checkpoint_format = {}, must be gptq or gptq_v2", printable(version));
+      return another(
+          fmt::format("checkpoint_format = {}, must be gptq or gptq_v2", printable(version)));
     t.int4->zero_offset = version == "gptq_v2" ? 0 : 1;
   }
   if (declared == nullptr) return {};
   if (t.names->order != Int4Order::rows) {
     if (declared->bits != 0 && declared->bits != 4)
-      return fmt::format("bits = {}, but the tensors have codes of 4 bits", declared->bits);
+      return another(
+          fmt::format("bits = {}, but the tensors have codes of 4 bits", declared->bits));
     if (declared->group_size.value_or(0) > 0 && *declared->group_size != group)
-      return fmt::format("group_size = {}, but a scale is there for each {} columns",
-                         *declared->group_size, group);
+      return {declared->bits == 4 ? "wrong-shape" : kAnotherForm,
+              fmt::format("group_size = {}, but a scale is there for each {} columns",
+                          *declared->group_size, group)};
     return {};
   }
   const bool fits = !declared->is_compressed_tensors() || declared->groups.empty() ||
@@ -109,9 +131,10 @@ std::string check_declared(LogicalTensor& t, const Declared* declared) {
                       return !g.is_float && g.bits == 4 && g.is_symmetric == !t.int4->zeros &&
                              (g.group_size > 0 ? g.group_size : t.cols()) == group;
                     });
-  return fits ? ""
-              : fmt::format("no group of config_groups has 4 bits, group_size {} and symmetric: {}",
-                            group, !t.int4->zeros);
+  if (fits) return {};
+  return {"wrong-shape",
+          fmt::format("no group of config_groups has 4 bits, group_size {} and symmetric: {}",
+                      group, !t.int4->zeros)};
 }
 
 /// Reads `count` elements of `size` bytes from each of `lines` lines of `width` elements.
@@ -213,41 +236,49 @@ class Rows {
 
 }  // namespace
 
-std::string check_int4(LogicalTensor& t, const Declared* declared) {
-  if (!t.scales) return "it has no scales";
+Int4Fault check_int4(LogicalTensor& t, const Declared* declared) {
+  if (!t.scales) return {"missing-scale", "it has no scales"};
   if (declared != nullptr && t.names->order != Int4Order::rows)
-    if (std::string wrong = check_layout(*declared); !wrong.empty()) return wrong;
-  if (t.data.info->dtype != DType::i32 || !is_matrix(t.data))
-    return fmt::format("its codes are {}, must be I32 with two dimensions", form_of(t.data));
+    if (std::string wrong = check_layout(*declared); !wrong.empty()) return {kAnotherForm, wrong};
+  if (t.data.info->dtype != DType::i32 || !is_matrix(t.data)) {
+    const bool stack = t.data.info->shape.size() == t.scales.info->shape.size();
+    return {t.data.info->dtype != DType::i32 ? "wrong-dtype"
+            : stack                          ? kAnotherForm
+                                             : "wrong-shape",
+            fmt::format("its codes are {}, must be I32 with two dimensions", form_of(t.data))};
+  }
   const DType dtype = t.scales.info->dtype;
-  if ((dtype != DType::f16 && dtype != DType::bf16 && dtype != DType::f32) || !is_matrix(t.scales))
-    return fmt::format("its scales are {}, must be F16, BF16 or F32 with two dimensions",
-                       form_of(t.scales));
+  const bool is_float = dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f32;
+  if (!is_float || !is_matrix(t.scales))
+    return {is_float ? "wrong-shape" : "wrong-dtype",
+            fmt::format("its scales are {}, must be F16, BF16 or F32 with two dimensions",
+                        form_of(t.scales))};
   const Shape &codes = t.data.info->shape, &scales = t.scales.info->shape;
   const bool packed = t.names->order == Int4Order::rows, awq = t.names->order == Int4Order::awq;
   t.shape = packed ? Shape{codes[0], codes[1] * kCodes}
                    : Shape{awq ? codes[1] * kCodes : codes[1], awq ? codes[0] : codes[0] * kCodes};
   const std::int64_t rows = t.rows(), cols = t.cols(), groups = scales[packed ? 1 : 0];
+  if (packed)
+    if (Int4Fault wrong = check_shape(t.int4->shape, rows, cols); !wrong.text.empty()) return wrong;
   if (scales[packed ? 0 : 1] != rows || cols % groups != 0)
-    return fmt::format(
-        "its scales are {}, must be one for each of {} rows and for groups of {} columns",
-        shape_of(t.scales), rows, cols);
+    return {"wrong-shape",
+            fmt::format("its scales are {}, must be one for each of {} rows and for groups of {} "
+                        "columns",
+                        shape_of(t.scales), rows, cols)};
   t.block_rows = 1;
   t.block_cols = cols / groups;
-  if (packed)
-    if (std::string wrong = check_shape(t.int4->shape, rows, cols); !wrong.empty()) return wrong;
+  if (t.int4->column_groups)
+    if (Int4Fault wrong = check_groups(t.int4->column_groups, cols, groups); !wrong.text.empty())
+      return wrong;
   const Shape zeros =
       packed ? Shape{(rows + kCodes - 1) / kCodes, groups} : Shape{groups, rows / kCodes};
-  if (!packed && (!t.int4->zeros || rows % kCodes != 0))
-    return t.int4->zeros ? fmt::format("{} rows, must be a multiple of 8", rows)
-                         : "it has no zero points";
+  if (!packed && !t.int4->zeros) return {"missing-scale", "it has no zero points"};
+  if (!packed && rows % kCodes != 0)
+    return {kAnotherForm, fmt::format("{} rows, must be a multiple of 8", rows)};
   if (t.int4->zeros &&
       (t.int4->zeros.info->dtype != DType::i32 || t.int4->zeros.info->shape != zeros))
-    return fmt::format("its zero points are {}, must be I32 [{}] of 4 bits", form_of(t.int4->zeros),
-                       fmt::join(zeros, ", "));
-  if (t.int4->column_groups)
-    if (std::string wrong = check_groups(t.int4->column_groups, cols, groups); !wrong.empty())
-      return wrong;
+    return {"wrong-shape", fmt::format("its zero points are {}, must be I32 [{}] of 4 bits",
+                                       form_of(t.int4->zeros), fmt::join(zeros, ", "))};
   return check_declared(t, declared);
 }
 
@@ -301,7 +332,8 @@ const WeightNames kPackedNames = {
     .shape = ".weight_shape",
     .order = Int4Order::rows,
     .claims = [](const TensorTable& table, const StoredTensor& codes, const std::string& module) {
-      return codes.info->dtype == DType::i32 && table.find(module + ".weight_shape");
+      return table.find(module + ".weight_shape") ||
+             (codes.info->dtype == DType::i32 && table.find(module + ".weight_scale"));
     }};
 
 /// Words along N are an eighth as many as the scales of a group.
@@ -314,7 +346,7 @@ const WeightNames kAwqNames = {
     .order = Int4Order::awq,
     .claims = [](const TensorTable& table, const StoredTensor& codes, const std::string& module) {
       const StoredTensor scales = table.find(module + ".scales");
-      return scales && codes.info->dtype == DType::i32 && is_matrix(codes) && is_matrix(scales) &&
+      return scales && is_matrix(codes) && is_matrix(scales) &&
              codes.info->shape[1] != scales.info->shape[1];
     }};
 
@@ -326,8 +358,8 @@ const WeightNames kGptqNames = {
     .zeros = ".qzeros",
     .column_groups = ".g_idx",
     .order = Int4Order::gptq,
-    .claims = [](const TensorTable& table, const StoredTensor& codes, const std::string& module) {
-      return codes.info->dtype == DType::i32 && table.find(module + ".scales");
+    .claims = [](const TensorTable& table, const StoredTensor&, const std::string& module) {
+      return table.find(module + ".scales") || table.find(module + ".qzeros");
     }};
 
 constexpr const WeightNames* kReads[] = {&kPackedNames, &kAwqNames, &kGptqNames};

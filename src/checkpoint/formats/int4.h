@@ -15,9 +15,15 @@ namespace nvfp4::checkpoint {
 /// Returns the name of the form, for messages.
 std::string_view int4_name(const WeightNames& names);
 
-/// Checks the tensors of an INT4 weight, and sets its shape. `declared` may be null. Returns the
-/// reason why the weight cannot be read, or "".
-std::string check_int4(LogicalTensor& weight, const Declared* declared);
+/// The reason why an INT4 weight cannot be read.
+struct Int4Fault {
+  std::string_view code;  ///< a code of `nvfp4 verify`; kAnotherForm if the tensors may be whole
+  std::string text;       ///< "": none
+};
+inline constexpr std::string_view kAnotherForm = "unknown-form";
+
+/// Checks the tensors of an INT4 weight, and sets its shape. `declared` may be null.
+Int4Fault check_int4(LogicalTensor& weight, const Declared* declared);
 
 /// Reads elements as LogicalTensor::read() does. The product is rounded to FP32 once.
 void read_int4(const LogicalTensor& weight, std::int64_t first, std::span<float> out);

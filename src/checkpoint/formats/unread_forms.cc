@@ -61,6 +61,7 @@ constexpr std::string_view kKnownOthers =
     "attn.bias attention.bias self_attn.bias masked_bias causal_mask attn_mask "  // masks
     "position_ids token_type_ids "  // transformers: buffers of BERT, CLIP
     "relative_position_index "      // transformers: buffers of Swin, BEiT
+    "weight_shape qzeros g_idx "    // compressed-tensors, GPTQ: beside packed integers
     "num_batches_tracked";          // torch.nn.BatchNorm
 
 bool is_any(DType dtype, std::initializer_list<DType> list) {

@@ -99,9 +99,13 @@ std::vector<Defect> orphan_scales(std::span<const LogicalTensor> tensors,
   for (const LogicalTensor& t : tensors)
     if (t.name.ends_with(".weight") && t.data.info->dtype == safetensors::DType::f8_e4m3)
       fp8.insert(module_of(t.name));
-  constexpr std::string_view kOfModules[] = {".weight_scale",        ".weight_scale_2",
-                                             ".weight_global_scale", ".weight_scale_inv",
-                                             ".input_global_scale",  ".input_scale"};
+  constexpr std::string_view kOfModules[] = {".weight_scale",
+                                             ".weight_scale_2",
+                                             ".weight_global_scale",
+                                             ".weight_scale_inv",
+                                             ".input_global_scale",
+                                             ".input_scale",
+                                             ".qzeros"};
   constexpr std::string_view kOfStacks[] = {"_weight_scale", "_weight_scale_2", "_scales"};
   const auto is_orphan = [&](std::string_view name) {
     for (const std::string_view suffix : kOfModules) {
