@@ -6,6 +6,7 @@ namespace {
 /// Returns the text with null for Python's NaN and Infinity outside of strings. JSON has no such
 /// numbers.
 std::string without_python_numbers(const std::string& text) {
+  if (text.find("NaN") == text.npos && text.find("Infinity") == text.npos) return text;
   std::string out;
   std::size_t copied = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
