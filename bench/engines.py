@@ -49,7 +49,7 @@ CHECKPOINTS = {
 }
 #: what vLLM's log tells about a start
 LOGGED = {
-    "linear": r"Using (\w+) for NVFP4 GEMM",
+    "linear": r"(?:Using|leveraging the) (\w+) (?:for NVFP4 GEMM|kernel)",
     "experts": r"Using '?([\w ]+?)'? (?:NvFp4|Unquantized) MoE backend",
     "attention": r"Using (\w+) attention backend",
     "model_gib": r"Model loading took ([\d.]+) GiB",
