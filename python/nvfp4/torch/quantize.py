@@ -26,7 +26,7 @@ _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", t
 
 def quantize_(module: nn.Module, *, scheme: str = "w4a4", method: str = "mse",
               recipe: Optional[Union[str, PathLike]] = None,
-              filter: Optional[Callable[[nn.Module, str], bool]] = None) -> None:
+              filter: Optional[Callable[[nn.Module, str], bool]] = None) -> dict[str, str]:
     """Quantizes the linear layers of a module in place, on its device: nn.Linear, stacked experts of transformers, and
     GPT-2's Conv1D.
 
@@ -36,8 +36,8 @@ def quantize_(module: nn.Module, *, scheme: str = "w4a4", method: str = "mse",
     filter  a function filter(layer, name) that returns whether to quantize a layer. Without one the rules of
             `nvfp4 quantize` choose by the names of the model: output heads, routers and such stay, and layers that
             engines fuse share a global scale. The bytes are then those of the quantized checkpoint.
-    The other weights stay as they are. Raises InvalidValueError and UnsupportedError, and leaves the module as
-    it was.
+    Returns name -> reason of the linear layers that stay as they are. Layers that are quantized already are not among
+    them. Raises InvalidValueError and UnsupportedError, and leaves the module as it was.
     """
     if recipe is not None and filter is not None:
         raise InvalidValueError("recipe and filter are given, must be one of them")
@@ -49,7 +49,8 @@ def quantize_(module: nn.Module, *, scheme: str = "w4a4", method: str = "mse",
     plan = _plan(module, layers, scheme, recipe, None if filter is None else {
         name for name, layer in layers.items() if filter(layer, name)})
     if not plan.layers:
-        warnings.warn("no layer is quantized", stacklevel=2)
+        done = sum(isinstance(layer, (Nvfp4Linear, Nvfp4Experts)) for layer in module.modules())
+        warnings.warn("no layer is quantized" + (f": {done} layers are quantized already" if done else ""), stacklevel=2)
     for name in plan.layers:
         _require_finite(name, layers[name])
     scales = {}
@@ -68,6 +69,7 @@ def quantize_(module: nn.Module, *, scheme: str = "w4a4", method: str = "mse",
     if hasattr(module, "config"):
         fuse(module)
     pack(module)
+    return plan.kept
 
 
 def _require_finite(name, layer):
@@ -98,6 +100,7 @@ class _Plan:
 
     layers: dict  #: name -> key in `groups`; None: experts
     groups: dict  #: key -> names of the layers that share a global scale
+    kept: dict  #: name of a layer that stays -> reason
     quantize_input: bool
 
 
@@ -181,7 +184,10 @@ def _plan(module, layers, scheme, recipe, chosen):
         warnings.warn(f"{len(left)} weights stay, such as {left[0]}: they are in no nn.Linear, Conv1D or stack of experts "
                       "that is read", stacklevel=3)
     quantized = {layer: None for layer, tensors in names.items() if all(actions[name] == "quantized" for name in tensors)}
-    plan = _Plan(quantized, defaultdict(list), quantizes_inputs(report["scheme"]))
+    reasons = {tensor["name"]: tensor.get("reason", "") for tensor in report["tensors"]}
+    kept = {layer: next(filter(None, map(reasons.get, tensors)), "") for layer, tensors in names.items()
+            if layer not in quantized}
+    plan = _Plan(quantized, defaultdict(list), kept, quantizes_inputs(report["scheme"]))
     linear = [layer for layer in plan.layers if is_linear(layers[layer])]
     for layer, key in zip(linear, _core.fuse_keys([names[layer][0].removesuffix(".weight") for layer in linear], config)):
         plan.layers[layer] = key
