@@ -11,9 +11,9 @@ namespace nvfp4 {
 namespace {
 
 constexpr const char* kQuantizeNotes = R"(
-INPUT may hold BF16, FP16, FP32, FP8, MXFP4, INT8 and INT4 weights. NVFP4 weights keep
-their codes and scales; --ignore dequantizes them. An output folder gets a model
-card: README.md, or README-NVFP4.md beside the README.md of INPUT.
+INPUT may hold BF16, FP16, FP32, FP8, MXFP4, INT8 and INT4 weights. NVFP4
+weights keep their codes and scales; --ignore dequantizes them. An output folder
+gets a model card: README.md, or README-NVFP4.md beside the README.md of INPUT.
 
 A pattern is an exact name, a glob (*, ?), or "re:" and a regular expression in
 Perl's syntax, which is close to Python's. It must match the whole name of the
