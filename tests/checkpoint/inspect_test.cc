@@ -98,7 +98,7 @@ TEST_F(Inspect, NamesFormsThatAreNotRead) {
   const InspectReport report = inspect(dir / "a.safetensors");
   EXPECT_EQ(report.tensors.size(), 4u);
   EXPECT_EQ(report.format,
-            "codes without scales that are known (not read), packed codes of compressed-tensors "
+            "codes without scales that are known (not read), packed integers of compressed-tensors "
             "(not read)");
   EXPECT_EQ(report.scheme, "");
 }
