@@ -25,7 +25,7 @@ from vllm.platforms import current_platform
 from .._errors import UnsupportedError
 from .._quantization_config import OTHER
 from . import VLLM, methods
-from .config import NAME, EngineConfig, chosen, quantizes_activations
+from .config import NAME, EngineConfig, arithmetic, chosen, quantizes_activations
 
 
 def _is_asked_for(user_quant):
@@ -86,9 +86,10 @@ class Nvfp4Config(EngineConfig, QuantizationConfig):
             self.own.apply_vllm_mapper(hf_to_vllm_mapper)
 
     def get_quant_method(self, layer, prefix):
-        # vLLM keeps compiled models under a hash of its configuration, which does not see NVFP4_ACTIVATIONS.
+        # vLLM keeps compiled models under a hash of its configuration, which does not see the environment.
         if isinstance(more := get_current_vllm_config().additional_config, dict):
             more["nvfp4_activations"] = quantizes_activations(self.has_fp4_tensor_cores())
+            more["nvfp4_arithmetic"] = arithmetic()
         if self.own:
             self.own.packed_modules_mapping = self.packed_modules_mapping
         if isinstance(layer, (Attention, MLAAttention)):

@@ -372,15 +372,17 @@ def test_other_layers_have_the_methods_of_vllm(ranks):
         assert kinds == ["Nvfp4LinearMethod", own]
 
 
-def test_the_choice_of_activations_has_another_hash(folder, ranks, monkeypatch):
+@pytest.mark.parametrize("variable, choices", (
+    ("NVFP4_ACTIVATIONS", ("nvfp4", "bf16", "nvfp4")), ("NVFP4_ARITHMETIC", ("fp8", "", "fp8"))))
+def test_choices_by_the_environment_have_other_hashes(folder, ranks, monkeypatch, variable, choices):
     """vLLM finds a compiled model by the hash of its configuration."""
     from vllm.config import get_current_vllm_config
     from vllm.model_executor.layers.linear import RowParallelLinear
 
     ranks(0, 1)
     hashes = set()
-    for choice in ("nvfp4", "bf16", "nvfp4"):
-        monkeypatch.setenv("NVFP4_ACTIVATIONS", choice)
+    for choice in choices:
+        monkeypatch.setenv(variable, choice)
         RowParallelLinear(320, 128, bias=False, quant_config=config_of(folder("llama", "w4a4", "modelopt")),
                           params_dtype=torch.float32, prefix="model.layers.0.mlp.down_proj")
         hashes.add(get_current_vllm_config().compute_hash())
