@@ -146,9 +146,8 @@ void OutputFolder::open() {
   require<IoError>(lack.empty(), ErrorCode::disk_full, "{}: {}", path_.string(), lack);
   if (start == Start::clear) clear_old_output();
   if (ranks_ == 1) {  // so that a resumed run can tell these files from others
-    WrittenFiles planned;
-    for (const auto& [name, written] : files_) planned[name] = planned_file(model_, plan_, name);
-    journal_.add_files(planned);
+    for (auto& [name, written] : files_) written = planned_file(model_, plan_, name);
+    journal_.add_files(files_);
   }
   journal_.save(rank_files_.record(), own_);
   if (start == Start::finish_again) remove_leftovers(own_);
