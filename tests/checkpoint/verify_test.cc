@@ -100,7 +100,8 @@ TEST(Verify, SourceGivesTheWindowOfGlobalScales) {
     std::string max, mse;
   };
   for (const Case& c :
-       {Case{0x1p-13f, "", ""}, Case{0x1.cp-15f, "", "scale-subnormal"}, Case{0x1p-16f, "", ""}})
+       {Case{0x1p-13f, "", ""}, Case{0x1p-14f, "", ""}, Case{0x1.fcp-15f, "", "scale-subnormal"},
+        Case{0x1.cp-15f, "", "scale-subnormal"}, Case{0x1p-16f, "", ""}})
     for (const std::string method : {"max", "mse"}) {
       const TempDir dir;
       std::vector<float> values(32 * 64);
