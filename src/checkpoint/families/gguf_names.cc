@@ -97,96 +97,46 @@ constexpr NamePair kHunYuanExperts[] = {
     {"model.layers.{l}.mlp.shared_mlp.up_proj", "blk.{l}.ffn_up_shexp", kUpOne, kScaled},
     {"model.layers.{l}.mlp.shared_mlp.down_proj", "blk.{l}.ffn_down_shexp", kDownOne, kScaled}};
 
-// Models whose norms multiply by 1 + weight.
-constexpr bool kPlain = false;
-constexpr NamePair kShiftedEnds[] = {
-    {"model.embed_tokens", "token_embd", {vocabulary, embedding}},
-    {"model.norm", "output_norm", {embedding}, kPlain, Change::plus_one}};
+/// Returns the row of a norm that multiplies by 1 + weight.
+constexpr NamePair shifted(std::string_view model, std::string_view file, Size size) {
+  return {.model = model, .file = file, .shape = {size}, .change = Change::plus_one};
+}
+constexpr NamePair kShiftedEnds[] = {{"model.embed_tokens", "token_embd", {vocabulary, embedding}},
+                                     shifted("model.norm", "output_norm", embedding)};
 constexpr NamePair kShiftedHeadNorms[] = {
-    {"model.layers.{l}.self_attn.q_norm", "blk.{l}.attn_q_norm", {head}, kPlain, Change::plus_one},
-    {"model.layers.{l}.self_attn.k_norm", "blk.{l}.attn_k_norm", {head}, kPlain, Change::plus_one}};
-constexpr NamePair kGemma3Norms[] = {{"model.layers.{l}.input_layernorm",
-                                      "blk.{l}.attn_norm",
-                                      {embedding},
-                                      kPlain,
-                                      Change::plus_one},
-                                     {"model.layers.{l}.post_attention_layernorm",
-                                      "blk.{l}.post_attention_norm",
-                                      {embedding},
-                                      kPlain,
-                                      Change::plus_one},
-                                     {"model.layers.{l}.pre_feedforward_layernorm",
-                                      "blk.{l}.ffn_norm",
-                                      {embedding},
-                                      kPlain,
-                                      Change::plus_one},
-                                     {"model.layers.{l}.post_feedforward_layernorm",
-                                      "blk.{l}.post_ffw_norm",
-                                      {embedding},
-                                      kPlain,
-                                      Change::plus_one}};
-constexpr NamePair kQwen35Norms[] = {{"model.layers.{l}.input_layernorm",
-                                      "blk.{l}.attn_norm",
-                                      {embedding},
-                                      kPlain,
-                                      Change::plus_one},
-                                     {"model.layers.{l}.post_attention_layernorm",
-                                      "blk.{l}.post_attention_norm",
-                                      {embedding},
-                                      kPlain,
-                                      Change::plus_one}};
+    shifted("model.layers.{l}.self_attn.q_norm", "blk.{l}.attn_q_norm", head),
+    shifted("model.layers.{l}.self_attn.k_norm", "blk.{l}.attn_k_norm", head)};
+constexpr NamePair kShiftedNorms[] = {
+    shifted("model.layers.{l}.input_layernorm", "blk.{l}.attn_norm", embedding),
+    shifted("model.layers.{l}.post_attention_layernorm", "blk.{l}.post_attention_norm", embedding)};
+constexpr NamePair kShiftedMlpNorms[] = {
+    shifted("model.layers.{l}.pre_feedforward_layernorm", "blk.{l}.ffn_norm", embedding),
+    shifted("model.layers.{l}.post_feedforward_layernorm", "blk.{l}.post_ffw_norm", embedding)};
 
-// The heads of values are in llama.cpp's order. Source: conversion/qwen.py, _reorder_v_heads().
+/// Returns the row of a weight whose heads of values are in llama.cpp's order. Source:
+/// conversion/qwen.py, _reorder_v_heads().
+constexpr NamePair ordered(std::string_view model, std::string_view file, Shape shape, Heads heads,
+                           bool scaled = false, Change change = Change::none) {
+  return {model, file, shape, scaled, change, heads};
+}
 constexpr NamePair kLinearAttention[] = {
-    {"model.layers.{l}.linear_attn.in_proj_qkv",
-     "blk.{l}.attn_qkv",
-     {linear_fused, embedding},
-     kScaled,
-     Change::none,
-     Heads::last_rows},
-    {"model.layers.{l}.linear_attn.in_proj_z",
-     "blk.{l}.attn_gate",
-     {linear_values, embedding},
-     kScaled,
-     Change::none,
-     Heads::rows},
-    {"model.layers.{l}.linear_attn.in_proj_a",
-     "blk.{l}.ssm_alpha",
-     {linear_heads, embedding},
-     kScaled,
-     Change::none,
-     Heads::rows},
-    {"model.layers.{l}.linear_attn.in_proj_b",
-     "blk.{l}.ssm_beta",
-     {linear_heads, embedding},
-     kScaled,
-     Change::none,
-     Heads::rows},
-    {"model.layers.{l}.linear_attn.A_log",
-     "blk.{l}.ssm_a",
-     {linear_heads},
-     kPlain,
-     Change::minus_exp,
-     Heads::rows},
-    {"model.layers.{l}.linear_attn.dt_bias",
-     "blk.{l}.ssm_dt.bias",
-     {linear_heads},
-     kPlain,
-     Change::none,
-     Heads::rows},
-    {"model.layers.{l}.linear_attn.conv1d",
-     "blk.{l}.ssm_conv1d",
-     {linear_fused, kernel},
-     kPlain,
-     Change::none,
-     Heads::last_rows},
+    ordered("model.layers.{l}.linear_attn.in_proj_qkv", "blk.{l}.attn_qkv",
+            {linear_fused, embedding}, Heads::last_rows, kScaled),
+    ordered("model.layers.{l}.linear_attn.in_proj_z", "blk.{l}.attn_gate",
+            {linear_values, embedding}, Heads::rows, kScaled),
+    ordered("model.layers.{l}.linear_attn.in_proj_a", "blk.{l}.ssm_alpha",
+            {linear_heads, embedding}, Heads::rows, kScaled),
+    ordered("model.layers.{l}.linear_attn.in_proj_b", "blk.{l}.ssm_beta", {linear_heads, embedding},
+            Heads::rows, kScaled),
+    ordered("model.layers.{l}.linear_attn.A_log", "blk.{l}.ssm_a", {linear_heads}, Heads::rows,
+            false, Change::minus_exp),
+    ordered("model.layers.{l}.linear_attn.dt_bias", "blk.{l}.ssm_dt.bias", {linear_heads},
+            Heads::rows),
+    ordered("model.layers.{l}.linear_attn.conv1d", "blk.{l}.ssm_conv1d", {linear_fused, kernel},
+            Heads::last_rows),
     {"model.layers.{l}.linear_attn.norm", "blk.{l}.ssm_norm", {linear_head}},
-    {"model.layers.{l}.linear_attn.out_proj",
-     "blk.{l}.ssm_out",
-     {embedding, linear_values},
-     kScaled,
-     Change::none,
-     Heads::columns}};
+    ordered("model.layers.{l}.linear_attn.out_proj", "blk.{l}.ssm_out", {embedding, linear_values},
+            Heads::columns, kScaled)};
 constexpr NamePair kGatedAttention[] = {
     {"model.layers.{l}.self_attn.q_proj", "blk.{l}.attn_q", {gated_queries, embedding}, kScaled},
     {"model.layers.{l}.self_attn.k_proj", "blk.{l}.attn_k", {keys, embedding}, kScaled},
@@ -219,8 +169,9 @@ constexpr NameGroup kDeepSeek[] = {{kEnds},
                                    {kSharedExperts, shared}};
 
 constexpr NameGroup kPhi3[] = {{kEnds}, {kHead, optional}, {kNorms}, {kPhi3Layer}};
-constexpr NameGroup kGemma3[] = {{kShiftedEnds}, {kHead, optional},   {kGemma3Norms},
-                                 {kAttention},   {kShiftedHeadNorms}, {kMlp, dense}};
+constexpr NameGroup kGemma3[] = {{kShiftedEnds},     {kHead, optional}, {kShiftedNorms},
+                                 {kShiftedMlpNorms}, {kAttention},      {kShiftedHeadNorms},
+                                 {kMlp, dense}};
 constexpr NameGroup kGlm4Moe[] = {{kEnds},
                                   {kHead, optional},
                                   {kSecondNorms},
@@ -238,14 +189,14 @@ constexpr NameGroup kHunYuanMoe[] = {{kEnds},      {kHead, optional}, {kNorms},
                                      {kAttention}, {kHunYuanNorms},   {kHunYuanExperts}};
 constexpr NameGroup kQwen35[] = {{kShiftedEnds},
                                  {kHead, optional},
-                                 {kQwen35Norms},
+                                 {kShiftedNorms},
                                  {kLinearAttention, linear},
                                  {kGatedAttention, quadratic},
                                  {kShiftedHeadNorms, quadratic},
                                  {kMlp, dense}};
 constexpr NameGroup kQwen35Moe[] = {{kShiftedEnds},
                                     {kHead, optional},
-                                    {kQwen35Norms},
+                                    {kShiftedNorms},
                                     {kLinearAttention, linear},
                                     {kGatedAttention, quadratic},
                                     {kShiftedHeadNorms, quadratic},
