@@ -291,7 +291,9 @@ std::string_view left_out(std::string_view name, const Json& config) {
   if (name.starts_with("mtp.") || name.starts_with("model.mtp.")) return kPrediction;
   if (name.starts_with("model.") && !name.starts_with(prefix)) return "towers for images and sound";
   // Without a number of layers, no layer is beyond the last. The missing key is another error.
-  const std::int64_t layers = integer_of(language_config(config), {"num_hidden_layers"}, 0);
+  std::int64_t layers = integer_of(config, {"num_hidden_layers"}, 0);
+  if (const auto text = config.find("text_config"); text != config.end() && text->is_object())
+    layers = integer_of(*text, {"num_hidden_layers"}, layers);
   const std::string in_layers = std::string(prefix) + "layers.";
   if (layers > 0 && layer_of(name, in_layers).value_or(0) >= layers) return kPrediction;
   return {};
