@@ -199,7 +199,9 @@ std::optional<fs::path> find_cached_model(const fs::path& name) {
 fs::path find_model(const fs::path& name) {
   const auto folder = find_cached_model(name);
   std::error_code error;
-  const bool exists = folder && (fs::exists(*folder, error) || error);
+  // A link that leads nowhere exists, so that no other name is meant.
+  const bool exists =
+      folder && fs::symlink_status(*folder, error).type() != fs::file_type::not_found;
   const fs::path meant = exists ? fs::path() : meant_path(name);
   if (folder && meant.empty()) return *folder;
   const std::string hint =
