@@ -27,8 +27,7 @@ RecipeChoice::RecipeChoice(const Recipe* recipe, const std::vector<std::string>&
     if (rule.fits_family(model_types)) of_family_.push_back(reports_.size());
     RecipeRuleReport& report = reports_.emplace_back();
     report.line = rule.line;
-    const bool imported = rule.title != recipe_->title();
-    report.text = imported ? fmt::format("{}: {}", rule.title, rule.text) : rule.text;
+    report.text = rule.title.empty() ? rule.text : fmt::format("{}: {}", rule.title, rule.text);
     report.action = action_name(rule.action);
   }
   forced_.resize(reports_.size());
@@ -36,7 +35,7 @@ RecipeChoice::RecipeChoice(const Recipe* recipe, const std::vector<std::string>&
 
 std::string RecipeChoice::at(int rule) const {
   const RecipeRule& r = recipe_->rules[static_cast<std::size_t>(rule)];
-  return fmt::format("{}, line {}", r.title, r.line);
+  return fmt::format("{}, line {}", r.title.empty() ? recipe_->title() : r.title, r.line);
 }
 
 Action RecipeChoice::action(const Selection& s) const {

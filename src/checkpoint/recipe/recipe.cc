@@ -81,10 +81,7 @@ class Reader {
              session_.rules += node.items.size();
              check(session_.rules <= kMaxRules, node.line,
                    fmt::format("{} rules, at most {}", session_.rules, kMaxRules));
-             for (const YamlNode& item : node.items) {
-               recipe.rules.push_back(rule(item));
-               recipe.rules.back().title = recipe.title();
-             }
+             for (const YamlNode& item : node.items) recipe.rules.push_back(rule(item));
            }}});
     check(has(top, "rules") || has(top, "import"), 1,
           "has no rules; \"rules: []\" changes nothing");
@@ -184,6 +181,8 @@ class Reader {
     check(std::ranges::find(session_.open, recipe.file) == session_.open.end(), line,
           fmt::format("import {}: imports itself, directly or through others", name));
     read_text(recipe, session_);
+    for (RecipeRule& rule : recipe.rules)
+      if (rule.title.empty()) rule.title = recipe.title();
     return recipe;
   }
 

@@ -27,7 +27,7 @@ enum class Action : std::uint8_t {
 std::string_view action_name(Action action);
 
 struct RecipeRule {
-  std::string title;  ///< title of the recipe that has the rule: an imported one, or the recipe
+  std::string title;  ///< title of the imported recipe that has the rule; empty: the recipe itself
   int line = 0;       ///< line number in its file, from 1
   std::string text;   ///< conditions for messages: "kind attention, family llama"
   Action action = Action::nvfp4;
