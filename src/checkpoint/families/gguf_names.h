@@ -51,7 +51,7 @@ enum class Change : std::uint8_t {
 };
 
 /// The part of a tensor of linear attention in which the heads of values change their order.
-/// order_of() in gguf/names.h computes it.
+/// LinearHeads::order() in gguf/names.h computes the order.
 enum class Heads : std::uint8_t {
   none,
   rows,

@@ -86,7 +86,7 @@ class Weight {
           check_mxfp4();
           break;
         default:
-          check_fp8();
+          check_eight_bits();
       }
     }
     return std::move(t_);
@@ -225,7 +225,7 @@ class Weight {
   }
 
   /// Checks the scales of FP8 and INT8.
-  void check_fp8() {
+  void check_eight_bits() {
     const DType dtype = t_.scales.info->dtype;
     const bool is_fp8 = names_.encoding == Encoding::fp8;
     if (is_fp8 && dtype == DType::u8) return check_mxfp8();

@@ -65,7 +65,7 @@ struct LogicalTensor {
   bool is_stored() const { return is_plain() && added.empty() && !is_bare_fp8(); }
   bool is_nvfp4() const { return encoding() == Encoding::nvfp4; }
   bool is_four_bits() const { return is_nvfp4() || encoding() == Encoding::mxfp4; }
-  std::string form_name() const;  ///< "NVFP4", "MXFP4", "MXFP8", "FP8", "INT4" or the dtype
+  std::string form_name() const;  ///< "NVFP4", "MXFP4", "MXFP8", "FP8", "INT8", "INT4" or the dtype
   /// Returns the name without ".weight".
   std::string module() const;
   /// Reports whether the tensor is FP8 with a power of two for each 32 columns.
