@@ -82,6 +82,7 @@ TEST_F(Hub, FolderOfThatNameComesFirst) {
 
 TEST_F(Hub, MisspelledPathsAreNoNamesOfTheHub) {
   write_tiny_llama(dir_ / "models" / "tiny");
+  fs::create_symlink("nowhere", dir_ / "models" / "dangling");
   struct Case {
     const char *given, *meant, *code;
   };
@@ -91,6 +92,7 @@ TEST_F(Hub, MisspelledPathsAreNoNamesOfTheHub) {
            {"models/tiny/config.jso", "did you mean 'models/tiny/config.json'?\n", "NV0102"},
            {"modles/tiny", "did you mean 'models/tiny'? 'hf download modles/tiny'", "NV0103"},
            {"models/other", "check the path", "NV0102"},
+           {"models/dangling", "No such file", "NV0102"},
            {"org/weights.gguf", "check the path", "NV0102"}}) {
     const Result r = run({"inspect", c.given}, environment());
     EXPECT_TRUE(has(r.err, c.meant) && has(r.err, c.code)) << r.err;

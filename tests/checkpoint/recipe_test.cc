@@ -213,9 +213,9 @@ TEST_F(Recipes, ImportedRulesPrecedeTheOwnRules) {
   fs::create_directory(dir_ / "parts");
   const std::string part = "scheme: w4a16\nkv_cache: fp8\nrules:\n- {match: '*', action: keep}\n";
   const std::string text =
-      "import: [parts/part.yaml, mlp]\nscheme: w4a4\nrules:\n"
+      "import: [parts/r.yaml, mlp]\nscheme: w4a4\nrules:\n"
       "- {match: '*down_proj', action: keep}\n";
-  write_text(dir_ / "parts" / "part.yaml", part);
+  write_text(dir_ / "parts" / "r.yaml", part);
   write_text(dir_ / "r.yaml", text);
   const QuantizeReport report = run((dir_ / "r.yaml").string());
   EXPECT_EQ(quantized(report).size(), 4u);
@@ -224,7 +224,7 @@ TEST_F(Recipes, ImportedRulesPrecedeTheOwnRules) {
   std::vector<std::pair<std::string, int>> rules;
   for (const RecipeRuleReport& rule : report.rules) rules.emplace_back(rule.text, rule.line);
   EXPECT_EQ(rules, (std::vector<std::pair<std::string, int>>{
-                       {"part.yaml: match *", 4},
+                       {"r.yaml: match *", 4},
                        {"recipe mlp: match *", 3},
                        {"recipe mlp: kind mlp experts shared_experts", 5},
                        {"match *down_proj", 4}}));
@@ -232,7 +232,7 @@ TEST_F(Recipes, ImportedRulesPrecedeTheOwnRules) {
   EXPECT_TRUE(config.at("nvfp4_cpp")
                   .at("recipe")
                   .get<std::string>()
-                  .starts_with(text + "---\n# parts/part.yaml\n" + part + "---\n# mlp\nabout: "));
+                  .starts_with(text + "---\n# parts/r.yaml\n" + part + "---\n# mlp\nabout: "));
   EXPECT_EQ(checkpoint::read_recipe((dir_ / "r.yaml").string()).kv_cache, "FP8");
 }
 

@@ -1,6 +1,7 @@
 """GGUF files of tiny models of transformers: names by the package gguf, numbers by the formulas of llama.cpp's
 conversion/, and the way back."""
 
+import json
 import numpy as np
 import pytest
 
@@ -78,6 +79,17 @@ def family(request, tmp_path_factory):
     nvfp4.convert(folder / "nvfp4", folder / "model.gguf")
     nvfp4.convert(folder / "nvfp4", folder / "plain", to="bf16")
     return request.param, folder
+
+
+@pytest.mark.parametrize("length", (-1, 0, 1))
+def test_phi3_needs_its_original_length(tmp_path, length):
+    make("phi3", tmp_path / "model")
+    file = tmp_path / "model/config.json"
+    config = json.loads(file.read_text())
+    config["rope_parameters"]["original_max_position_embeddings"] = length
+    file.write_text(json.dumps(config))
+    with pytest.raises(nvfp4.FormatError, match=f"original_max_position_embeddings = {length}, must be from 2"):
+        nvfp4.quantize_checkpoint(tmp_path / "model", tmp_path / "x.gguf")
 
 
 def tiled(x, axis=0, size=64):

@@ -16,14 +16,17 @@ std::int64_t original_length(const Json& config) {
       integer_of(config, {"original_max_position_embeddings", "max_position_embeddings"}, 0));
 }
 
-void add_phi3(Entries& out, const Json& config, const std::string& /*file*/) {
+void add_phi3(Entries& out, const Json& config, const std::string& file) {
+  const std::int64_t length = original_length(config);
+  require<FormatError>(length >= 2 && length <= 0xFFFFFFFF,
+                       "{}: original_max_position_embeddings = {}, must be from 2 to 2^32 - 1",
+                       file, length);
   out.set("rope.freq_base", new_f32(rope_theta(config)));
-  out.set("rope.scaling.original_context_length",
-          new_u32(static_cast<std::uint64_t>(original_length(config))));
+  out.set("rope.scaling.original_context_length", new_u32(static_cast<std::uint64_t>(length)));
   out.u32("attention.sliding_window", integer_of(config, {"sliding_window"}, 0));
   const Json rope = rope_of(config);
   if (value_of(rope, {"long_factor"}) == nullptr) return;
-  const auto original = static_cast<double>(original_length(config));
+  const auto original = static_cast<double>(length);
   const double scale =
       static_cast<double>(integer_of(config, {"max_position_embeddings"}, 0)) / original;
   out.add("rope.scaling.attn_factor",
