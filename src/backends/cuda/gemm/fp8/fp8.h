@@ -9,7 +9,7 @@
 /// in every call, with a factor for each row (quantizers/fp8_rows.h). These functions are pure.
 namespace nvfp4::cuda::fp8 {
 
-/// It is not one of architectures(): only Arithmetic::fp8 takes it.
+/// The kernels of Arithmetic::fp8. architectures() does not list them.
 extern const Architecture kArchitecture;
 
 /// True: the tensor cores keep some 14 bits of a sum over all of K. False: they do so over 128 of K

@@ -7,7 +7,8 @@
 
 namespace nvfp4::cuda::fp8 {
 
-/// Returns a GEMM of the library whose operands are somewhere and dense.
+/// Returns a GEMM of the library for dense operands. Its pointers are aligned but do not point to
+/// operands: launch() replaces them, and cublaslt::is_supported() reads none.
 cublaslt::Product product_of(std::int64_t m, std::int64_t n, std::int64_t k, DType out);
 
 /// Enqueues the kernels before a GEMM of the library, and the GEMM: see Architecture::launch.

@@ -54,7 +54,8 @@ std::string why_unusable_for_fp8();
 struct Product {
   std::int32_t type = kRealE2m1;  ///< type of w and x, or kRealE4m3
   std::int64_t n = 0, m = 0, k = 0;
-  std::int64_t planned_m = 0;  ///< m for which there is an algorithm, used if there is none for m
+  /// If not 0: a number of rows whose algorithm is used where the library has none for m.
+  std::int64_t planned_m = 0;
   const void* w = nullptr;
   const void* w_scales = nullptr;
   const void* x = nullptr;

@@ -127,7 +127,7 @@ class Matmul {
     check(f_.create_preference(preference.to()), "preference");
     const auto bytes = static_cast<std::uint64_t>(p.workspace_bytes);
     check(f_.set_preference(preference.get(), kMostWorkspace, &bytes, sizeof bytes), "workspace");
-    constexpr std::uint32_t kAlignment = 16;  // of out, which is both; 256 is usual
+    constexpr std::uint32_t kAlignment = 16;  // of out, which is C and D; the default is 256
     for (const int of : {kAlignmentOfC, kAlignmentOfD})
       check(f_.set_preference(preference.get(), of, &kAlignment, sizeof kAlignment), "alignment");
     constexpr int kMost = 8;
