@@ -5,9 +5,9 @@
 
 The texts are UTF-8, documents separated by a line that holds only U+001E. OUT is a folder that measure.py takes: a
 Llama of 42 M parameters, a Qwen3 mixture of 8 experts of 43 M, or a Llama of 7 M with tied embeddings for a vocabulary
-of 2048, in BF16, and the tokenizer (byte-level BPE), made of the same text. FP32 weights, arithmetic in BF16, AdamW, the rate falls as a cosine, windows of 512 tokens. The models of
-docs/accuracy.md were trained so, on the documentation packages of Debian 12, 42 M tokens: 3751 and 1714 steps.
-examples/austen/README.md says how the small one was.
+of 2048, in BF16, and the tokenizer (byte-level BPE), made of the same text. FP32 weights, arithmetic in BF16, AdamW, the
+rate falls as a cosine, windows of 512 tokens. The models of docs/accuracy.md were trained so, on the documentation
+packages of Debian 12, 42 M tokens: 3751 and 1714 steps. examples/austen/README.md says how the small one was.
 """
 
 import argparse
@@ -57,8 +57,8 @@ def make_tokenizer(texts, size):
 
 
 def encode(texts, tokenizer, dropout=0.0):
-    """Returns all documents in a row, token 0 after each. With `dropout`, several tokenizations of them, which leave out
-    so many of the merges: a small text is then learned by heart later."""
+    """Returns the tokens of all documents in a row, token 0 after each. `dropout` is the probability that a merge is left
+    out; if it is not 0, the row has VARIANTS tokenizations of each document, against overfitting to a small text."""
     bpe = tokenizer.backend_tokenizer.model
     bpe.dropout = dropout or None
     found = tokenizer.backend_tokenizer.encode_batch_fast(texts * (VARIANTS if dropout else 1))
