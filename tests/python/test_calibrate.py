@@ -15,7 +15,7 @@ pytest.importorskip("safetensors")
 import nvfp4
 from calibrate_cases import SIZES, bytes_by_name, write_model, write_text_of_words
 from nvfp4._cli import run_here
-from nvfp4.calibrate import Statistics, calibrate, merge
+from nvfp4.calibrate import Statistics, calibrate, calibrate_module, merge
 from nvfp4.calibrate.onepass import matches, united
 
 main = partial(run_here, "calibrate")
@@ -489,3 +489,11 @@ def test_a_dry_run_needs_the_configuration_alone(model, tmp_path, capsys):
     for word in ("time: ", "memory: ", "Gram matrices: ", "disk: ", "4608 tokens"):
         assert word in said
     assert not (tmp_path / "out").exists()
+
+
+def test_unused_layer_of_a_module_has_count_zero():
+    module = torch.nn.ModuleDict({"used": torch.nn.Linear(16, 8), "unused": torch.nn.Linear(32, 8)})
+    module.forward = lambda x: module["used"](x)
+    statistics = calibrate_module(module, lambda: module(torch.ones(3, 16)))
+    assert sorted(statistics.modules()) == ["unused", "used"] and statistics.unseen() == ["unused"]
+    assert statistics.tensors["used.count"] == 3 and statistics.tensors["unused.diag"].shape == (32,)
