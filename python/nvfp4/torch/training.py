@@ -253,8 +253,10 @@ def _prepare_layer(layer, parts, source, method, activations):
 
 
 def export(model: nn.Module, folder: Union[str, PathLike]) -> None:
-    """Writes a model of prepare() as an NVFP4 checkpoint: that of prepare() with the trained values, in codes and scales
-    those of the forward pass. With FSDP2 every rank calls it, and rank 0 writes. Raises InvalidValueError.
+    """Writes a model of prepare() as an NVFP4 checkpoint: a copy of the checkpoint of prepare() with the trained values.
+    Codes and scales are those that a forward pass makes of the present master weights.
+
+    With FSDP2 every rank calls it, and rank 0 writes. Raises FormatError and InvalidValueError.
     """
     from safetensors import safe_open
     from safetensors.torch import save_file
@@ -283,15 +285,15 @@ def export(model: nn.Module, folder: Union[str, PathLike]) -> None:
 
 
 def _trained(model, state):
-    """Returns name in the checkpoint -> trained tensor."""
-    scales, forms = {}, set()
+    """Returns name in the checkpoint -> trained tensor. Replaces the master weights in `state` by their codes."""
+    scales, form = {}, None
     for name, layer in model.named_modules():
         for part in layer.parts if isinstance(layer, Prepared) else ():
-            key, forms = f"{name}.{part}", {layer.form}
+            key, form = f"{name}.{part}", layer.form  # one form: all layers are of one checkpoint
             shape = state[key].shape[:-1]
             codes, of_blocks, _ = layer.codes_of(part, state[key])
             state[key], scales[key] = codes.view(*shape, -1), of_blocks.view(*shape, -1)
-    new, (form,) = stored_names(model, state), forms
+    new = stored_names(model, state)
     for name, tensor in stored_names(model, scales).items():
         module = name.removesuffix(".weight")
         new[f"{module}.{form.codes}"] = new.pop(name)
