@@ -31,7 +31,7 @@ from torch import nn
 import nvfp4
 from nvfp4 import transformers as backend
 from nvfp4._forms import FORMS
-from nvfp4.torch.modules import _Packs, fuse, pack
+from nvfp4.torch.modules import PackedModule, fuse, pack
 
 transformers.utils.logging.set_verbosity_error()
 CACHE, PROMPT = 512, 8
@@ -124,7 +124,7 @@ def quantized_bytes(model):
     total = 0
     for name, m in model.named_modules():
         stack = isinstance(getattr(m, "gate_up_proj", None), nn.Parameter)
-        if (isinstance(m, (nn.Linear, _Packs)) and name != "lm_head") or stack:
+        if (isinstance(m, (nn.Linear, PackedModule)) and name != "lm_head") or stack:
             total += sum(t.numel() * t.element_size()
                          for t in (*m.parameters(recurse=False), *m.buffers(recurse=False)))
     return total

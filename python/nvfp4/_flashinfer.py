@@ -67,7 +67,8 @@ def _global_of(like, name, given):
     return kind.constant(_arrays.number(name, _given_or_one(given)), 1, like)
 
 
-def _layout_named(swizzled, tiles_of_8=False):
+def layout_named(swizzled, tiles_of_8=False):
+    """Returns the name of the layout of scales that FlashInfer's two flags mean."""
     return ("tiled_8x4" if tiles_of_8 else "tiled_128x4") if swizzled else "linear"
 
 
@@ -147,7 +148,7 @@ def e2m1_and_ufp8sf_scale_to_float(e2m1_tensor: ArrayLike, ufp8_scale_tensor: Ar
         raise ShapeError("e2m1_tensor has no dimensions, must have one or more")
     factor = _global_of(e2m1_tensor, "global_scale_tensor", global_scale_tensor)
     q = QuantizedTensor(e2m1_tensor, ufp8_scale_tensor, factor, (*shape[:-1], shape[-1] * 2),
-                        layout=_layout_named(is_sf_swizzled_layout, is_sf_8x4_layout))
+                        layout=layout_named(is_sf_swizzled_layout, is_sf_8x4_layout))
     return dequantize(q, dtype, stream=stream, backend=backend)
 
 
@@ -190,7 +191,7 @@ def silu_and_mul_nvfp4_quantize(input: ArrayLike, global_scale: Scalar, sf_vec_s
     if not shape or shape[-1] % 32:
         raise ShapeError(f"input has shape {list(shape)}, the last must be a multiple of 32", code="NV0401")
     _arrays.given("global_scale", global_scale)
-    layout = _layout_named(is_sf_swizzled_layout, is_sf_8x4_layout)
+    layout = layout_named(is_sf_swizzled_layout, is_sf_8x4_layout)
     source = _arrays.matrix("input", input)
     q = allocate(input, (math.prod(shape[:-1]), shape[-1] // 2), layout=layout)
     _core.swiglu_quantize_into(source, q._operand(written=True),
@@ -215,7 +216,7 @@ def _norm_quantize(x, weight, residual, y_fp4, block_scale, global_scale, eps, b
     _require_16(block_size)
     if scale_format not in (None, "e4m3"):
         raise UnsupportedError(f"scale_format = {scale_format!r}, must be 'e4m3'")
-    layout = _layout_named(swizzled)
+    layout = layout_named(swizzled)
     source = _arrays.matrix("input", x)
     shape = _arrays.shape_of(x)
     q = allocate(x, shape, layout=layout, flat_scales=swizzled, scale_dtype="float8_e4m3fn"

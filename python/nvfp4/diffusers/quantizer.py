@@ -11,7 +11,7 @@ from .._entries import Entries
 from .._errors import UnsupportedError
 from .._forms import FORMS
 from .._quantization_config import Schemes, is_loaded_by_ours
-from ..torch.modules import _Packs, pack
+from ..torch.modules import PackedModule, pack
 from ..transformers.quantizer import check_devices, replace_linear
 from ..transformers.scan import quantized_weights
 
@@ -58,7 +58,7 @@ class Nvfp4Quantizer(DiffusersQuantizer):
     def check_if_quantized_param(self, model, param_value, param_name, state_dict, **others):
         owner, _, name = param_name.rpartition(".")
         module = model.get_submodule(owner)
-        return isinstance(module, _Packs) and name in module._buffers
+        return isinstance(module, PackedModule) and name in module._buffers
 
     def create_quantized_param(self, model, param_value, param_name, target_device, state_dict, *others, **options):
         # param_value has lost bits, since diffusers casts scales to the dtype of the model.

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import nvfp4 as _nvfp4
 from .._core import packed_bytes as _packed_bytes
-from .._flashinfer import _layout_named
+from .._flashinfer import layout_named
 from .._quantize import scale_shape as _scale_shape
 
 
@@ -32,7 +32,7 @@ def _scales(x, shape, layout, dtype=torch.uint8):
 
 def _normalized(x, swizzled):
     """Returns uninitialized outputs of the RMSNorm functions, for fake kernels. Swizzled scales have one dimension."""
-    scales = _scales(x, x.shape, _layout_named(swizzled), torch.float8_e4m3fn)
+    scales = _scales(x, x.shape, layout_named(swizzled), torch.float8_e4m3fn)
     return _codes(x, x.shape), scales.reshape(-1) if swizzled else scales
 
 
@@ -128,7 +128,7 @@ def silu_and_mul_nvfp4_quantize(input: Tensor, global_scale: Tensor,
 @silu_and_mul_nvfp4_quantize.register_fake
 def _(input, global_scale, is_sf_swizzled_layout=True, is_sf_8x4_layout=False, method="max"):
     shape = (math.prod(input.shape[:-1]), input.shape[-1] // 2)
-    layout = _layout_named(is_sf_swizzled_layout, is_sf_8x4_layout)
+    layout = layout_named(is_sf_swizzled_layout, is_sf_8x4_layout)
     return _codes(input, shape), _scales(input, shape, layout)
 
 

@@ -21,7 +21,7 @@ def _unpacked(data, groups, rows, cols):
             torch.stack([q.scales for q in parts]).view(torch.float8_e4m3fn))
 
 
-class _Packs:
+class PackedModule:
     """A module with packed weights whose state_dict is that of the checkpoint.
 
     Before pack() its buffers are those of the checkpoint. pack() puts codes and scales into the order of the kernels of their
@@ -100,7 +100,7 @@ class _Packs:
                     raise
 
 
-class Nvfp4Linear(_Packs, nn.Linear):
+class Nvfp4Linear(PackedModule, nn.Linear):
     """y = x · Wᵀ + bias, in the dtype of x. `weight` are the packed bytes.
 
     quantize_input  W4A4: x is quantized with the checkpoint's input scale, or, where it has none,
@@ -327,7 +327,7 @@ def fuse(model):
 def pack(model):
     """Packs the weights of all layers that are not packed. Returns the model."""
     for module in model.modules():
-        if isinstance(module, _Packs) and not module.is_packed:
+        if isinstance(module, PackedModule) and not module.is_packed:
             module.pack()
     return model
 
@@ -347,7 +347,7 @@ def _unpickled(model_class):
 STACKS = {"gate_up_proj": "gate_up", "down_proj": "down"}
 
 
-class Nvfp4Experts(_Packs, nn.Module):
+class Nvfp4Experts(PackedModule, nn.Module):
     """Experts that a model of transformers 5 stacks in gate_up_proj [E, 2·I, H] and down_proj [E, H, I].
 
     The class of a module is a subclass of this and of the model's own, of which the rest is used:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from .._errors import UnsupportedError
-from ..torch.modules import _Packs
+from ..torch.modules import PackedModule
 from ..torch.weights import positive
 
 E4M3_MAX = 448.0
@@ -54,7 +54,7 @@ def _multiplies_fp8(device):
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
 
 
-class Fp8Linear(_Packs, nn.Linear):
+class Fp8Linear(PackedModule, nn.Linear):
     """y = x · Wᵀ + bias, in the dtype of x.
 
     With a scale for the tensor or for each row of W, x becomes E4M3 with the stored input scale, or with one for each
