@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """Tokens per second of models in vLLM: NVFP4 on our kernels, on vLLM's own, and BF16.
 
-Synthetic models with random weights, made on the GPU: Llama 8 B, and a mixture of experts like Qwen3-30B-A3B with 12 layers.
+Synthetic models with random weights, made on the GPU: Llama 8 B, and a mixture of experts like Qwen3-30B-A3B with 12 layers or
+with `--layers` of them.
 
   engines.py make FOLDER                 checkpoints, 16 GB in BF16 for each model; a RAM disk loads fastest
   engines.py run FOLDER --json FILE      runs every kind on every model, a process for each, and prints a table
   engines.py table FILE...               prints the table again
+  engines.py say CHECKPOINT --json FILE  writes 128 greedy tokens and their log probabilities
+  engines.py agree FILE FILE...          compares such files with the first
 
 `run` decodes 128 tokens after prompts of 64 random tokens, greedily, at each batch: output tokens per second of the whole call,
-prompts included; and prompts of 1024: input tokens per second. Medians of three. CUDA graphs and torch.compile are on.
+prompts included; and long prompts, eight of 1024 for example: input tokens per second until each has its first output token.
+Medians of three. CUDA graphs and torch.compile are on.
 Needs a GPU, vLLM 0.26 or newer, transformers, and this package built with CUDA.
 """
 
@@ -25,12 +29,13 @@ import threading
 import time
 
 BATCHES = (1, 8, 32, 128, 512)
-PROMPT, DECODED, LONG_PROMPT, LONG_BATCH = 64, 128, 1024, 8
+PROMPT, DECODED = 64, 128
 VOCABULARY = 100_000  #: prompts have tokens below it
 
 #: name of a kind: (checkpoint, vLLM's `quantization`, environment, more options of vLLM)
 KINDS = {
     "ours": ("w4a16", "nvfp4", {}, {}),
+    "fp8": ("w4a16", "nvfp4", {"NVFP4_ARITHMETIC": "fp8"}, {}),
     "vllm": ("w4a16", None, {}, {}),
     "bf16": ("bf16", None, {}, {}),
     "w4a4": ("w4a4", "nvfp4", {"NVFP4_ACTIVATIONS": "nvfp4"}, {}),
@@ -60,16 +65,16 @@ LOGGED = {
 ERROR = r"\b(\w*(?:Error|Exception): .{0,300})"
 
 
-def configs():
+def configs(layers):
     import transformers
 
-    sizes = dict(num_attention_heads=32, max_position_embeddings=8192, tie_word_embeddings=False)
+    sizes = dict(num_attention_heads=32, max_position_embeddings=16384, tie_word_embeddings=False)
     return {
         "llama": transformers.LlamaConfig(
             **sizes, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_key_value_heads=8,
             vocab_size=128256, rms_norm_eps=1e-5),
         "experts": transformers.Qwen3MoeConfig(
-            **sizes, hidden_size=2048, intermediate_size=6144, moe_intermediate_size=768, num_hidden_layers=12,
+            **sizes, hidden_size=2048, intermediate_size=6144, moe_intermediate_size=768, num_hidden_layers=layers,
             num_key_value_heads=4, head_dim=128, num_experts=128, num_experts_per_tok=8, norm_topk_prob=True,
             decoder_sparse_step=1, mlp_only_layers=[], vocab_size=151936),
     }
@@ -103,7 +108,7 @@ def make(options):
             torch.manual_seed(0)
             start = time.monotonic()
             with torch.device("cuda"), torch.no_grad():
-                model = transformers.AutoModelForCausalLM.from_config(configs()[name], dtype=torch.bfloat16).eval()
+                model = transformers.AutoModelForCausalLM.from_config(configs(options.layers)[name], dtype=torch.bfloat16).eval()
                 model.get_input_embeddings().weight.normal_()  # tokens of different words stay different
                 if name == "experts":
                     print(f"{name}: 8 rows choose {distinct_experts(model):.1f} of {model.config.num_experts}", flush=True)
@@ -159,19 +164,21 @@ def one(options):
 
     sys.stdin.readline()
     start = time.monotonic()
-    llm = vllm.LLM(str(options.folder / model / checkpoint), quantization=quantization, dtype="bfloat16", seed=0,
-                   skip_tokenizer_init=True, max_model_len=LONG_PROMPT + PROMPT + DECODED, max_num_seqs=max(options.batches),
-                   enable_prefix_caching=False, gpu_memory_utilization=0.85,
-                   compilation_config={"cudagraph_capture_sizes": sorted(options.batches)},
-                   **{**more, **json.loads(options.engine)})
+    longest = max(length for _, length in options.prompts)
+    llm = vllm.LLM(**{**dict(
+        model=str(options.folder / model / checkpoint), quantization=quantization, dtype="bfloat16", seed=0,
+        skip_tokenizer_init=True, max_model_len=longest + PROMPT + DECODED, max_num_seqs=max(options.batches),
+        enable_prefix_caching=False, gpu_memory_utilization=0.85,
+        compilation_config={"cudagraph_capture_sizes": sorted(options.batches)}), **more, **json.loads(options.engine)})
     cache = llm.llm_engine.vllm_config.cache_config
     say(vllm=vllm.__version__, start_s=round(time.monotonic() - start, 1), kv_blocks=cache.num_gpu_blocks,
         kv_block_size=cache.block_size)
     for batch in options.batches:
         took = seconds(llm, prompts(batch, PROMPT), DECODED)
         say(batch=batch, tokens_per_s=round(batch * DECODED / took, 1))
-    took = seconds(llm, prompts(LONG_BATCH, LONG_PROMPT), 1)
-    say(batch="prompts", tokens_per_s=round(LONG_BATCH * LONG_PROMPT / took, 1))
+    for count, length in options.prompts:
+        took = seconds(llm, prompts(count, length), 1)
+        say(batch=f"{count}x{length}", tokens_per_s=round(count * length / took, 1), first_token_ms=round(took * 1000, 1))
 
 
 class Process:
@@ -180,7 +187,8 @@ class Process:
     def __init__(self, options, model, kind):
         self.model, self.kind, self.log, self.figures = model, kind, [], []
         command = [sys.executable, __file__, "one", str(options.folder), "--models", model, "--kinds", kind,
-                   "--engine", options.engine, "--batches", *map(str, options.batches)]
+                   "--engine", options.engine, "--batches", *map(str, options.batches),
+                   "--prompts", *(f"{count}x{length}" for count, length in options.prompts)]
         quiet = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                         text=True, errors="replace", start_new_session=True, env={**os.environ, **quiet})
@@ -273,6 +281,36 @@ def table(files):
                                                                if c in cells and c in other))
 
 
+def say(options):
+    """Writes the greedy continuation of one prompt: tokens, log probabilities of the 20 likeliest at each place."""
+    import vllm
+
+    llm = vllm.LLM(**{**dict(model=str(options.folder), dtype="bfloat16", seed=0, skip_tokenizer_init=True, max_model_len=256,
+                             max_num_seqs=8, enforce_eager=True, gpu_memory_utilization=0.1), **json.loads(options.engine)})
+    params = vllm.SamplingParams(temperature=0, max_tokens=DECODED, ignore_eos=True, detokenize=False, logprobs=20)
+    out = llm.generate([{"prompt_token_ids": options.tokens}], params, use_tqdm=False)[0].outputs[0]
+    places = [{token: each.logprob for token, each in place.items()} for place in out.logprobs]
+    write(options.json, dict(engine=json.loads(options.engine), tokens=list(out.token_ids), places=places))
+
+
+def agree(options):
+    """Prints for each file the first token that differs from the first file's, and how far log probabilities are apart there."""
+    first, *others = (json.loads(pathlib.Path(file).read_text(encoding="utf-8")) for file in options.files)
+    for other in others:
+        pairs = list(zip(first["tokens"], other["tokens"], strict=True))
+        same = next((n for n, (a, b) in enumerate(pairs) if a != b), len(pairs))
+        apart = [abs(a[token] - b[token]) for a, b in zip(first["places"][:same + 1], other["places"][:same + 1])
+                 for token in a if token in b]
+        print(f"{json.dumps(other['engine'])}: {same} of {len(pairs)} tokens as {json.dumps(first['engine'])}; log probabilities "
+              f"differ by {statistics.mean(apart):.4f} in the mean, by {max(apart):.4f} at most")
+
+
+def pair(text):
+    """Returns (8, 1024) for "8x1024"."""
+    count, length = map(int, text.split("x"))
+    return count, length
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -281,18 +319,26 @@ def main():
         command.add_argument("folder", type=pathlib.Path)
         command.add_argument("--models", nargs="+", default=["llama", "experts"], choices=["llama", "experts"])
         command.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
+        command.add_argument("--layers", type=int, default=12, help="of the model with experts; make")
         command.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
+        command.add_argument("--prompts", nargs="+", type=pair, default=[(8, 1024)], metavar="COUNTxLENGTH")
         command.add_argument("--engine", default="{}", metavar="JSON", help="more options of vllm.LLM, such as "
                              '\'{"tensor_parallel_size": 2}\'')
         command.add_argument("--json", metavar="FILE", help="lines to append to")
         command.add_argument("--logs", type=pathlib.Path, metavar="FOLDER", help="what vLLM printed")
         command.add_argument("--limit-s", type=float, default=1e9, help="end by then")
         command.add_argument("--least-s", type=float, default=60, help="begin no kind with less time left")
-    commands.add_parser("table").add_argument("files", nargs="+")
+    command = commands.add_parser("say")
+    command.add_argument("folder", type=pathlib.Path)
+    command.add_argument("--tokens", nargs="+", type=int, default=list(range(100, 164)), help="the prompt")
+    command.add_argument("--engine", default="{}", metavar="JSON")
+    command.add_argument("--json", metavar="FILE")
+    for name in ("table", "agree"):
+        commands.add_parser(name).add_argument("files", nargs="+")
     options = parser.parse_args()
     if options.command == "table":
         return table(options.files)
-    return {"make": make, "run": run, "one": one}[options.command](options)
+    return {"make": make, "run": run, "one": one, "say": say, "agree": agree}[options.command](options)
 
 
 if __name__ == "__main__":
