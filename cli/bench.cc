@@ -130,31 +130,26 @@ void run(const BenchArguments& arguments) {
   }
 
   const double elements = static_cast<double>(rows * kCols);
-  Table table(counts.size() > 1 ? "lrrrrrr" : "lrrr");
-  std::vector<std::string> first{""}, second{style.dim(fmt::format("BF16, {} x {}", rows, kCols))},
-      copy{"copy"};
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    const std::string threads_text =
-        fmt::format("{} thread{}", counts[i], counts[i] == 1 ? "" : "s");
-    first.insert(first.end(), {style.dim(threads_text), "", ""});
-    second.insert(second.end(), {style.dim("Gelem/s"), style.dim("GB/s"), style.dim("of copy")});
-    copy.insert(copy.end(), {"", fmt::format("{:.1f}", copies[i] / 1e9), ""});
-  }
-  table.add(first);
-  table.title(second);
-  table.add(copy);
-  for (const Line& line : lines) {
-    std::vector<std::string> cells{line.name};
+  Table table("lrrrr");
+  std::vector<std::string> titles{fmt::format("BF16, {} x {}", rows, kCols), "threads", "Gelem/s",
+                                  "GB/s", "of copy"};
+  for (std::string& title : titles) title = style.dim(title);
+  table.title(titles);
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    table.add({i == 0 ? "copy" : "", fmt::format("{}", counts[i]), "",
+               fmt::format("{:.1f}", copies[i] / 1e9), ""});
+  for (const Line& line : lines)
     for (std::size_t i = 0; i < counts.size(); ++i) {
       const double rate = elements / line.seconds[i];
-      cells.insert(cells.end(), {style.bold(fmt::format("{:.3g}", rate / 1e9)),
-                                 fmt::format("{:.1f}", rate * line.bytes / 1e9),
-                                 fmt::format("{:.0f} %", 100 * rate * line.bytes / copies[i])});
+      table.add({i == 0 ? line.name : "", fmt::format("{}", counts[i]),
+                 style.bold(fmt::format("{:.3g}", rate / 1e9)),
+                 fmt::format("{:.1f}", rate * line.bytes / 1e9),
+                 fmt::format("{:.0f} %", 100 * rate * line.bytes / copies[i])});
     }
-    table.add(cells);
-  }
-  print(fmt::format("{}  {}\n\n{}\n{}\n", style.bold(backend.name), backend.description,
-                    table.text(), style.dim("  every result was checked against the reference")));
+  print(wrapped(
+      stdout,
+      fmt::format("{}  {}\n\n{}\n{}\n", style.bold(backend.name), backend.description, table.text(),
+                  style.dim("  every result was checked against the reference"))));
 }
 
 }  // namespace

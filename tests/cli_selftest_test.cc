@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
 
 #include "run_cli.h"
 
@@ -21,8 +23,10 @@ Words with(Words words, const Words& more) {
 }
 
 TEST_F(Cli, SelftestWritesTheReportThatItPrints) {
-  const Result r = run(with(kCpu, {"--out", "report.txt"}));
+  const Result r = run(with(kCpu, {"--out", "report.txt"}), {"COLUMNS=40"});
   EXPECT_EQ(r.status, 0) << r.out << r.err;
+  std::istringstream lines(r.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 40u) << line;
   EXPECT_THAT(r.out, HasSubstr("selftest: passed"));
   EXPECT_THAT(r.out, HasSubstr("Not proven:"));
   const std::string report = read_text(dir_ / "report.txt");

@@ -96,6 +96,5 @@ struct SelftestReport {
 SelftestReport run_selftest(const SelftestOptions& options = {});
 
 std::string to_json(const SelftestReport& report);  ///< JSON object
-std::string to_text(const SelftestReport& report);  ///< text for people
 
 }  // namespace nvfp4
