@@ -38,8 +38,8 @@ section {
 .paths { display: grid; grid-template-columns: auto 1fr; gap: 0 0.75rem; margin: 0; }
 .paths dd { margin: 0; overflow-wrap: anywhere; }
 .tiles {
-  display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: 0.75rem;
-  list-style: none; margin: 1rem 0 0; padding: 0;
+  display: grid; grid-template-columns: repeat(auto-fit, minmax(min(13rem, 50% - 0.375rem), 1fr));
+  gap: 0.75rem; list-style: none; margin: 1rem 0 0; padding: 0;
 }
 .tiles li {
   background: var(--card); border: 1px solid var(--line); border-radius: 0.75rem;
@@ -100,6 +100,7 @@ footer { color: var(--soft); font-size: 0.85rem; margin-top: 1.25rem; }
   .plot > svg, .ys { height: 14rem; }
   .codes { font-size: 0.62rem; }
   th, td { padding: 0.35rem 0.45rem; }
+  tbody th { min-width: 8rem; }
 }
 @media print { section { break-inside: avoid; } }
 )";
