@@ -205,7 +205,8 @@ def test_convert_there_and_back_and_repair(model, tmp_path):
             nvfp4.repair(tmp_path / "a", tmp_path / "other", **wrong)
 
 
-def test_the_command():
-    run = subprocess.run([*SCRIPT, "--version"], check=True,
-                         capture_output=True, text=True)
-    assert run.stdout.strip() == f"nvfp4 {nvfp4.__version__}"
+@pytest.mark.parametrize("command", [SCRIPT, [sys.executable, "-m", "nvfp4"]], ids=["script", "module"])
+def test_the_command(command):
+    for words, start in ((["--version"], f"nvfp4 {nvfp4.__version__}\n"), (["calibrate", "--help"], "usage: nvfp4 calibrate")):
+        run = subprocess.run([*command, *words], check=True, capture_output=True, text=True)
+        assert run.stdout.startswith(start)
