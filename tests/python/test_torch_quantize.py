@@ -144,7 +144,8 @@ def test_rules_choose_by_names_without_a_filter():
     with pytest.warns(UserWarning, match="1 weights stay, such as attention.out_proj.weight"):
         kept = quantize_(module)
     assert quantized(module) == {"q_proj", "k_proj"}
-    assert kept == {"lm_head": "loaders expect an unquantized output head", "odd": "40 columns, not a multiple of 16"}
+    assert kept == {"lm_head": "loaders expect an unquantized output head", "odd": "40 columns, not a multiple of 16",
+                    "tied": "shares its weight with another module"}
     with pytest.warns(UserWarning, match="no layer is quantized: 2 layers are quantized already"):
         assert quantize_(module) == kept
     assert module.q_proj.global_scale == module.k_proj.global_scale

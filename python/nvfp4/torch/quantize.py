@@ -69,7 +69,8 @@ def quantize_(module: nn.Module, *, scheme: str = "w4a4", method: str = "mse",
     if hasattr(module, "config"):
         fuse(module)
     pack(module)
-    return plan.kept
+    return plan.kept | {name: "shares its weight with another module" for name, layer in module.named_modules()
+                        if weights_of(layer) and name not in plan.kept}
 
 
 def _require_finite(name, layer):

@@ -157,7 +157,7 @@ Selection classify(const safetensors::TensorInfo& t, const std::vector<const Fam
   if (rank == 3 && !stacked && matches_one(kOtherStackedExperts, Where::last, module))
     return keep("experts", "a stack of experts that no loader reads in 4 bits under this name");
   if (rank > 2 && !stacked)
-    return keep("convolution", fmt::format("{}-D, not a known expert layout", rank));
+    return keep("convolution", fmt::format("{}-D, neither a matrix nor stacked experts", rank));
   if (matches_one(kConvolutions, Where::last, module)) return keep("convolution", "convolution");
   if (is_conv1d(t, module, families)) return keep("convolution", kConv1dReason);
   if (is_mtp_joint(module)) return keep("mtp", std::string(kPlainReason));
