@@ -50,8 +50,8 @@ std::string code_text(const ErrorInfo& c) {
   return fmt::format("{}  {}\n\n  type  {}\n  fix   {}\n", c.name(), c.meaning, c.type, c.fix);
 }
 
-/// Returns all codes as the table of docs/errors.md.
-std::string code_table() {
+/// Returns the page docs/errors.md, a list of all codes.
+std::string code_page() {
   std::string out =
       "# Errors\n"
       "\n"
@@ -59,14 +59,14 @@ std::string code_table() {
       "message,\n"
       "in `error.code` with `--json`, and in `error.code` in Python. The line `hint:` below it "
       "says what to do:\n"
-      "the fix of the table, or one for the case. `nvfp4 help NV0102` explains a code; `nvfp4 help "
-      "errors` writes\n"
-      "this page. [findings.md](findings.md) lists the findings of `nvfp4 verify`.\n"
-      "\n"
-      "| code | type | meaning | fix |\n"
-      "|---|---|---|---|\n";
-  for (const ErrorInfo& c : error_codes())
-    out += fmt::format("| {} | {} | {} | {} |\n", c.name(), c.type, c.meaning, c.fix);
+      "the fix in brackets here, or one for the case. `nvfp4 help NV0102` explains a code; `nvfp4 "
+      "help errors`\n"
+      "writes this page. [findings.md](findings.md) lists the findings of `nvfp4 verify`.\n";
+  std::string_view type;
+  for (const ErrorInfo& c : error_codes()) {
+    if (c.type != type) out += fmt::format("\n## {}\n\n", type = c.type);
+    out += fmt::format("- {}: {} ({})\n", c.name(), c.meaning, c.fix);
+  }
   return out;
 }
 
@@ -79,7 +79,7 @@ const Command& topic_command(const char* of, const std::string& topic) {
 
 void show_help(const std::string& topic) {
   if (topic.empty()) return print(help_text(program()));
-  if (topic == "errors") return print(code_table());
+  if (topic == "errors") return print(code_page());
   for (const ErrorInfo& code : error_codes())
     if (code.name() == topic) return print(wrapped(stdout, code_text(code)));
   print(help_text(topic_command("help", topic)));
