@@ -58,14 +58,13 @@ std::string code_page() {
       "Every error has a code that stays the same when its text changes. It is at the end of the "
       "message,\n"
       "in `error.code` with `--json`, and in `error.code` in Python. The line `hint:` below it "
-      "says what to do:\n"
-      "the fix in brackets here, or one for the case. `nvfp4 help NV0102` explains a code; `nvfp4 "
-      "help errors`\n"
-      "writes this page. [findings.md](findings.md) lists the findings of `nvfp4 verify`.\n";
+      "says what to do.\n"
+      "`nvfp4 help NV0102` shows the fix of a code; `nvfp4 help errors` writes this page.\n"
+      "[findings.md](findings.md) lists the findings of `nvfp4 verify`.\n";
   std::string_view type;
   for (const ErrorInfo& c : error_codes()) {
     if (c.type != type) out += fmt::format("\n## {}\n\n", type = c.type);
-    out += fmt::format("- {}: {} ({})\n", c.name(), c.meaning, c.fix);
+    out += fmt::format("- {}: {}\n", c.name(), c.meaning);
   }
   return out;
 }

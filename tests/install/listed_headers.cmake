@@ -1,7 +1,7 @@
-# Compares the headers below PREFIX with the rows of PAGE: what is installed is what the page lists.
+# Compares the headers below PREFIX with the list of PAGE: what is installed is what the page lists.
 file(GLOB_RECURSE installed RELATIVE ${PREFIX}/include ${PREFIX}/include/*)
-file(STRINGS ${PAGE} listed REGEX "^\\| `nvfp4/[a-z_/]+\\.h`")
-list(TRANSFORM listed REPLACE "^\\| `([^`]+)`.*" "\\1")
+file(STRINGS ${PAGE} listed REGEX "^- `nvfp4/[a-z_/]+\\.h`")
+list(TRANSFORM listed REPLACE "^- `([^`]+)`.*" "\\1")
 list(SORT installed)
 list(SORT listed)
 if(NOT installed STREQUAL listed)

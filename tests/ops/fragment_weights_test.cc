@@ -95,7 +95,7 @@ TEST(FragmentWeights, ArePaddedWithZeros) {
   EXPECT_EQ(pack_on_host(w.view()).bytes, pack_on_host(grown.view()).bytes);
 }
 
-/// The byte of one element's lowest magnitude bit, worked out by hand from docs/layouts.md.
+/// The byte of one element's lowest magnitude bit, worked out by hand from fragment_layout.h.
 TEST(FragmentWeights, LieWhereTheDocumentationSays) {
   struct Example {
     int row, col, code, at, byte;
