@@ -52,6 +52,10 @@ FAMILIES = {
     "hunyuan_v1_moe": ("HunYuanMoEV1", HEADS | dict(num_experts=4, moe_topk=[2, 2]), "HUNYUAN_MOE", {
         "expert_used_count": 2, "expert_shared_count": 1, "expert_feed_forward_length": 192,
         "expert_shared_feed_forward_length": 192}),
+    "gpt_oss": ("GptOss", HEADS | dict(num_local_experts=4, num_experts_per_tok=2, sliding_window=64), "GPT_OSS", {
+        "attention.sliding_window": 64, "expert_feed_forward_length": 192, "expert_count": 4, "expert_used_count": 2,
+        "rope.scaling.type": "yarn", "rope.scaling.factor": 32, "rope.scaling.original_context_length": 4096,
+        "rope.scaling.yarn_beta_fast": 32, "rope.scaling.yarn_beta_slow": 1, "attention.key_length": 32}),
     "qwen3_5": ("Qwen3_5", LINEAR, "QWEN35", LINEAR_KEYS),
     "qwen3_5_moe": ("Qwen3_5Moe", LINEAR | EXPERTS | dict(shared_expert_intermediate_size=64), "QWEN35MOE", LINEAR_KEYS | {
         "expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 64,
@@ -66,7 +70,7 @@ def make(name, folder):
     torch.manual_seed(1)
     model = getattr(transformers, kind + "ForCausalLM")(config(**arguments))
     for key, tensor in list(model.named_parameters()) + list(model.named_buffers()):
-        if tensor.ndim == 1:  # ones and zeros would hide what is added, or lost
+        if tensor.ndim == 1 or key.endswith("bias"):  # ones and zeros would hide what is added, or lost
             torch.nn.init.normal_(tensor.data, std=0.5)
     model.to(torch.bfloat16).save_pretrained(folder)
 
@@ -99,7 +103,14 @@ def tiled(x, axis=0, size=64):
 
 
 def in_file(name, value, shifted):
-    """A tensor as modify_tensors() of conversion/ makes it: its name for the package's map, and its numbers."""
+    """The tensors that modify_tensors() of conversion/ makes of one: names for the package's map, and numbers."""
+    part = name.split(".experts.")[-1]
+    if part in ("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"):  # of gpt_oss
+        kind = ".bias" if part.endswith("_bias") else ".weight"
+        value, name = value if kind == ".bias" else value.swapaxes(1, 2), name.removesuffix("_bias") + kind
+        if part.startswith("down"):
+            return [(name, value)]
+        return [(name.replace("gate_up_proj", which), value[:, i::2]) for i, which in enumerate(("gate_proj", "up_proj"))]
     part = name.split("linear_attn.")[-1]
     if name.endswith("norm.weight") and shifted and part != "norm.weight":
         value = value + np.float32(1)
@@ -115,7 +126,8 @@ def in_file(name, value, shifted):
         value = tiled(value, axis=1)
     if part == "A_log":
         value = -np.exp(value)
-    return name.replace("dt_bias", "dt_proj.bias").replace("e_score_correction_bias", "e_score_correction.bias"), value
+    name = name.replace("dt_bias", "dt_proj.bias").replace("e_score_correction_bias", "e_score_correction.bias")
+    return [(name + ".weight" if name.endswith(".sinks") else name, value)]
 
 
 def test_names_and_numbers_are_those_of_the_converter(family):
@@ -123,10 +135,10 @@ def test_names_and_numbers_are_those_of_the_converter(family):
     config, architecture = FAMILIES[name][1], getattr(gguf.MODEL_ARCH, FAMILIES[name][2])
     names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
     expected, stacks = {}, {}
-    for key, value in tensors_of(folder / "plain").items():
-        key, value = in_file(key, value, shifted=name in ("gemma3_text", "qwen3_5", "qwen3_5_moe"))
+    shifted = name in ("gemma3_text", "qwen3_5", "qwen3_5_moe")
+    for key, value in (t for item in tensors_of(folder / "plain").items() for t in in_file(*item, shifted)):
         parts = key.split(".experts.")
-        if len(parts) == 2:
+        if len(parts) == 2 and parts[1][0].isdigit():
             number, rest = parts[1].split(".", 1)
             stacks.setdefault(f"{parts[0]}.experts.{rest}", {})[int(number)] = value
         else:
@@ -165,7 +177,7 @@ def test_only_scaled_modules_are_nvfp4(family):
     for t in gguf.GGUFReader(folder / "model.gguf").tensors:
         is_nvfp4 = t.tensor_type == gguf.GGMLQuantizationType.NVFP4
         assert not is_nvfp4 or ".ffn_" not in t.name or name in SCALED, t.name
-        if ".ffn_down" in t.name and not t.name.endswith("scale"):
+        if ".ffn_down" in t.name and not t.name.endswith(("scale", "bias")):
             assert is_nvfp4 == (name in SCALED), t.name
 
 
@@ -192,7 +204,7 @@ def test_the_rest_as_q8_0(family, tmp_path):
     name, folder = family
     report = nvfp4.convert(folder / "nvfp4", tmp_path / "q8.gguf", rest="q8_0")
     kinds = {t.name: t.tensor_type.name for t in gguf.GGUFReader(tmp_path / "q8.gguf").tensors}
-    down = {kind for key, kind in kinds.items() if ".ffn_down" in key and not key.endswith("scale")}
+    down = {kind for key, kind in kinds.items() if ".ffn_down" in key and not key.endswith(("scale", "bias"))}
     assert down == {"NVFP4" if name in SCALED else "Q8_0"}
     assert any("become Q8_0" in w for w in report["warnings"]) == (name not in SCALED)
 

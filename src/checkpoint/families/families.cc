@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "checkpoint/families/family.h"
+#include "checkpoint/families/gguf_names.h"
 #include "checkpoint/families/kept_names.h"
 #include "checkpoint/families/match_names.h"
 
@@ -68,7 +69,8 @@ constexpr Family kFamilies[] = {
      .stacks = Stacks::interleaved,
      .only_stacks = true,
      .exported_as_stacks = true,
-     .f32 = "input_layernorm norm post_attention_layernorm"},
+     .f32 = "input_layernorm norm post_attention_layernorm",
+     .gguf = &gguf::kGptOssNames},
 
     // Models whose whole name is the name of a tower in other models.
     {.model_types = "vit vit_*", .towers = kNoVit},

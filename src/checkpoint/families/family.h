@@ -5,8 +5,11 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/families/gguf_names.h"
 #include "checkpoint/families/name_rule.h"
+
+namespace nvfp4::gguf {
+struct Architecture;
+}
 
 /// The properties of a family of models. For a model without a row, the names and shapes of its
 /// tensors decide: kept_names.h, fuse.cc, experts.cc. To add a family, add a row to families.cc.

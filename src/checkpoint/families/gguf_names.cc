@@ -97,6 +97,22 @@ constexpr NamePair kHunYuanExperts[] = {
     {"model.layers.{l}.mlp.shared_mlp.up_proj", "blk.{l}.ffn_up_shexp", kUpOne, kScaled},
     {"model.layers.{l}.mlp.shared_mlp.down_proj", "blk.{l}.ffn_down_shexp", kDownOne, kScaled}};
 
+constexpr NamePair kGptOssLayer[] = {
+    {"model.layers.{l}.self_attn.sinks", "blk.{l}.attn_sinks.weight", {heads}},
+    {"model.layers.{l}.mlp.router", "blk.{l}.ffn_gate_inp", {experts, embedding}},
+    {"model.layers.{l}.mlp.experts.{e}.gate_proj", "blk.{l}.ffn_gate_exps", kUps},
+    {"model.layers.{l}.mlp.experts.{e}.up_proj", "blk.{l}.ffn_up_exps", kUps},
+    {"model.layers.{l}.mlp.experts.{e}.down_proj", "blk.{l}.ffn_down_exps", kDowns},
+    {"model.layers.{l}.mlp.experts.gate_proj_bias",
+     "blk.{l}.ffn_gate_exps.bias",
+     {experts, expert_size}},
+    {"model.layers.{l}.mlp.experts.up_proj_bias",
+     "blk.{l}.ffn_up_exps.bias",
+     {experts, expert_size}},
+    {"model.layers.{l}.mlp.experts.down_proj_bias",
+     "blk.{l}.ffn_down_exps.bias",
+     {experts, embedding}}};
+
 /// Returns the row of a norm that multiplies by 1 + weight.
 constexpr NamePair shifted(std::string_view model, std::string_view file, Size size) {
   return {.model = model, .file = file, .shape = {size}, .change = Change::plus_one};
@@ -187,6 +203,7 @@ constexpr NameGroup kHunYuanDense[] = {{kEnds},      {kHead, optional}, {kNorms}
                                        {kAttention}, {kHunYuanNorms},   {kMlp, dense}};
 constexpr NameGroup kHunYuanMoe[] = {{kEnds},      {kHead, optional}, {kNorms},
                                      {kAttention}, {kHunYuanNorms},   {kHunYuanExperts}};
+constexpr NameGroup kGptOss[] = {{kEnds}, {kHead}, {kSecondNorms}, {kAttention}, {kGptOssLayer}};
 constexpr NameGroup kQwen35[] = {{kShiftedEnds},
                                  {kHead, optional},
                                  {kShiftedNorms},
@@ -207,7 +224,7 @@ constexpr NumberKey kGraniteNumbers[] = {{"attention_multiplier", "attention.sca
                                          {"embedding_multiplier", "embedding_scale", kFactor},
                                          {"residual_multiplier", "residual_scale", kFactor},
                                          {"logits_scaling", "logit_scale", kFactor}};
-constexpr NumberKey kGemma3Numbers[] = {{"sliding_window", "attention.sliding_window"}};
+constexpr NumberKey kSlidingNumbers[] = {{"sliding_window", "attention.sliding_window"}};
 constexpr NumberKey kLinearNumbers[] = {{"linear_conv_kernel_dim", "ssm.conv_kernel"},
                                         {"linear_key_head_dim", "ssm.state_size"},
                                         {"linear_num_key_heads", "ssm.group_count"},
@@ -302,7 +319,7 @@ const Architecture kGemma3TextNames = {.model_type = "gemma3_text",
                                        .groups = kGemma3,
                                        .scales_mlp = false,
                                        .activation = "gelu_pytorch_tanh",
-                                       .numbers = kGemma3Numbers,
+                                       .numbers = kSlidingNumbers,
                                        .foreign = false};
 const Architecture kGlm4MoeNames = {.model_type = "glm4_moe",
                                     .class_name = "Glm4MoeForCausalLM",
@@ -344,5 +361,13 @@ const Architecture kQwen35MoeNames =
     qwen35("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "model.language_model.", true);
 const Architecture kQwen35MoeTextNames =
     qwen35("qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", "model.", true);
+const Architecture kGptOssNames = {.model_type = "gpt_oss",
+                                   .class_name = "GptOssForCausalLM",
+                                   .name = "gpt-oss",
+                                   .groups = kGptOss,
+                                   .experts = true,
+                                   .scales_mlp = false,
+                                   .numbers = kSlidingNumbers,
+                                   .foreign = false};
 
 }  // namespace nvfp4::gguf

@@ -17,7 +17,8 @@ enum class Size : std::uint8_t {
   vocabulary,
   embedding,
   feed_forward,
-  gate_and_up,    ///< twice the feed-forward length
+  gate_and_up,  ///< twice the feed-forward length
+  heads,
   queries,        ///< rows of all heads
   gated_queries,  ///< rows of all heads, and their gates
   keys,
@@ -132,6 +133,6 @@ struct Architecture {
 extern const Architecture kLlamaNames, kMistralNames, kMixtralNames, kQwen2Names, kQwen2MoeNames,
     kQwen3Names, kQwen3MoeNames, kGraniteNames, kDeepSeekV3Names, kDeepSeekV2Names, kPhi3Names,
     kGemma3TextNames, kGlm4MoeNames, kMiniMaxM2Names, kHunYuanDenseNames, kHunYuanMoeNames,
-    kQwen35Names, kQwen35TextNames, kQwen35MoeNames, kQwen35MoeTextNames;
+    kQwen35Names, kQwen35TextNames, kQwen35MoeNames, kQwen35MoeTextNames, kGptOssNames;
 
 }  // namespace nvfp4::gguf

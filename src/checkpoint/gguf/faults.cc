@@ -270,6 +270,8 @@ class Check {
         return value("feed_forward_length");
       case Size::gate_and_up:
         return 2 * value("feed_forward_length");
+      case Size::heads:
+        return heads();
       case Size::queries:
         first = heads();
         return first * key_length();

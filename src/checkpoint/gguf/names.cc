@@ -8,8 +8,8 @@
 namespace nvfp4::gguf {
 namespace {
 
-/// Endings of tensor names. Some modules' names are complete without one.
-constexpr std::string_view kEndings[] = {".weight", ".bias", ""};
+/// Endings of tensor names. Names that are complete without one come first.
+constexpr std::string_view kEndings[] = {"", ".weight", ".bias"};
 
 struct Numbers {
   std::int64_t layer = -1, expert = -1;
@@ -141,8 +141,8 @@ std::optional<std::int64_t> layer_of(std::string_view name, std::string_view pre
   return name.starts_with('.') ? number : std::nullopt;
 }
 
-bool stacks_experts(std::string_view file_name) {
-  return file_name.ends_with("_exps.weight") || file_name.ends_with("_exps.bias");
+bool stacks_experts(const Architecture& architecture, std::string_view file_name) {
+  return model_name_of(architecture, file_name, 0) != model_name_of(architecture, file_name, 1);
 }
 
 float changed(float value, Change change) {

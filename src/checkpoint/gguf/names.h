@@ -39,7 +39,7 @@ std::string file_module_of(const NamePair& pair, std::int64_t layer);
 /// Returns the number of a layer, which follows `prefix` in a tensor's name. Null if there is none.
 std::optional<std::int64_t> layer_of(std::string_view name, std::string_view prefix = "blk.");
 /// Reports whether the tensor of the file is a stack of a layer's experts.
-bool stacks_experts(std::string_view file_name);
+bool stacks_experts(const Architecture& architecture, std::string_view file_name);
 
 /// Returns a number of the model as the file has it, and back.
 float changed(float value, Change change);

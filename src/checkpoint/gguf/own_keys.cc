@@ -33,6 +33,17 @@ void add_phi3(Entries& out, const Json& config, const std::string& file) {
           new_f32(scale > 1 ? std::sqrt(1 + std::log(scale) / std::log(original)) : 1));
 }
 
+/// Requires full attention in each layer whose number, from 1, is a multiple of `period`, and
+/// sliding attention in all others.
+void require_full_attention_each(std::size_t period, const Json& config, const std::string& file) {
+  const auto types = config.find("layer_types");
+  for (std::size_t i = 0; types != config.end() && types->is_array() && i < types->size(); ++i)
+    require<UnsupportedError>(
+        (*types)[i] == ((i + 1) % period == 0 ? "full_attention" : "sliding_attention"),
+        "{}: layer_types[{}] = {}: llama.cpp has full attention in one layer of {}, the last", file,
+        i, checkpoint::dump_line((*types)[i]), period);
+}
+
 void add_gemma3(Entries& out, const Json& config, const std::string& file) {
   if (value_of(rope_of(config), {"rope_theta"}) == nullptr &&
       value_of(config, {"rope_theta"}) == nullptr)
@@ -47,13 +58,8 @@ void add_gemma3(Entries& out, const Json& config, const std::string& file) {
   require<UnsupportedError>(value_of(config, {"attn_logit_softcapping"}) == nullptr,
                             "{}: attn_logit_softcapping = {}, must be null for llama.cpp", file,
                             number_of(config, "attn_logit_softcapping", 0));
-  constexpr std::int64_t kPeriod = 6, kLayersOf27B = 62;
-  const auto types = config.find("layer_types");
-  for (std::size_t i = 0; types != config.end() && types->is_array() && i < types->size(); ++i)
-    require<UnsupportedError>(
-        (*types)[i] == ((i + 1) % kPeriod == 0 ? "full_attention" : "sliding_attention"),
-        "{}: layer_types[{}] = {}: llama.cpp has full attention in each sixth layer", file, i,
-        checkpoint::dump_line((*types)[i]));
+  require_full_attention_each(6, config, file);
+  constexpr std::int64_t kLayersOf27B = 62;
   const auto layers = integer_of(config, {"num_hidden_layers"}, 0);
   const std::int64_t heads =
       std::max<std::int64_t>(integer_of(config, {"num_attention_heads"}, 1), 1);
@@ -97,6 +103,15 @@ void add_hunyuan_moe(Entries& out, const Json& config, const std::string& file) 
 
 void add_minimax(Entries& out, const Json& /*config*/, const std::string& /*file*/) {
   add_expert_length(out);
+}
+
+void add_gpt_oss(Entries& out, const Json& config, const std::string& file) {
+  add_expert_length(out);
+  require_full_attention_each(2, config, file);
+  constexpr double kLimit = 7;
+  require<UnsupportedError>(number_of(config, "swiglu_limit", kLimit) == kLimit,
+                            "{}: swiglu_limit = {}, must be {} for llama.cpp", file,
+                            number_of(config, "swiglu_limit", kLimit), kLimit);
 }
 
 /// Adds the keys of gated delta nets, and the sections of rotary embeddings of text and images.
@@ -143,7 +158,7 @@ struct OwnKeys {
 constexpr OwnKeys kOwnKeys[] = {
     {"phi3", add_phi3},          {"gemma3", add_gemma3},           {"hunyuan-dense", add_hunyuan},
     {"minimax-m2", add_minimax}, {"hunyuan-moe", add_hunyuan_moe}, {"qwen35", add_linear},
-    {"qwen35moe", add_linear},
+    {"qwen35moe", add_linear},   {"gpt-oss", add_gpt_oss},
 };
 
 }  // namespace

@@ -198,7 +198,7 @@ class View final : public checkpoint::TensorSource {
   void require_few_experts() const {
     std::int64_t experts = 0;
     for (const TensorInfo& t : header().tensors) {
-      if (!stacks_experts(t.name) || t.shape.empty()) continue;
+      if (!stacks_experts(*architecture_, t.name) || t.shape.empty()) continue;
       experts += std::min(t.shape[0], kMostExperts);
       require<FormatError>(experts <= kMostTensors,
                            "{}: tensor '{}': its experts make more than {} tensors", name_,
@@ -257,7 +257,7 @@ class View final : public checkpoint::TensorSource {
     require<FormatError>(t.type->id != kNvfp4 || t.shape.size() >= 2,
                          "{}: tensor '{}': {} with {} dimensions, must have 2 or 3", name_,
                          printable(t.name), t.type->name, t.shape.size());
-    if (!stacks_experts(t.name)) {
+    if (!stacks_experts(*architecture_, t.name)) {
       Shape shape = t.shape;  // other programs leave out the one row of this gate
       if (t.name.ends_with(".ffn_gate_inp_shexp.weight") && shape.size() == 1)
         shape.insert(shape.begin(), 1);

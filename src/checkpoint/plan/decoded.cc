@@ -11,6 +11,7 @@
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/gguf/blocks.h"
 #include "checkpoint/plan/weight_slices.h"
+#include "checkpoint/source/quantized_tensors.h"
 #include "core/printable.h"
 #include "core/require.h"
 
@@ -27,6 +28,9 @@ constexpr Projection kProjections[] = {
     {"up_proj", "gate_up_proj", 1, 2},
     {"down_proj", "down_proj", 0, 1},
 };
+/// The biases of all experts of a layer, where gates and ups are one tensor.
+constexpr std::string_view kBiases = ".experts.gate_up_proj_bias";
+constexpr std::string_view kBiasParts[] = {"gate_proj_bias", "up_proj_bias"};
 
 struct Member {
   std::string stack;
@@ -37,6 +41,10 @@ struct Member {
 /// Returns the place of a weight in a stack: "a.experts.7.up_proj.weight" is up_proj of expert 7 of
 /// "a.experts.gate_up_proj".
 std::optional<Member> member_of(const LogicalTensor& t) {
+  for (std::size_t part = 0; part < std::size(kBiasParts); ++part)
+    if (t.shape.size() == 2 && t.name.ends_with(fmt::format(".experts.{}", kBiasParts[part])))
+      return Member{t.name.substr(0, t.name.rfind(".experts.")) + std::string(kBiases), 0,
+                    &kProjections[part]};
   const std::string module = t.module(), layer = expert_layer_of(module);
   if (layer.empty() || t.shape.size() != 2 || !t.name.ends_with(".weight")) return {};
   Member member;
@@ -77,7 +85,12 @@ ExpertStack stack_of(const std::string& name, const Members& members, std::size_
                        members.rbegin()->second->data.describe());
   stack.shape = {static_cast<std::int64_t>(members.size() / parts),
                  static_cast<std::int64_t>(parts) * first.shape[0], first.shape[1]};
-  if (form.transposed) std::swap(stack.shape[1], stack.shape[2]);
+  if (is_bias_stack(name)) {
+    stack.form.transposed = false;
+    stack.shape = {first.shape[0], 2 * first.shape[1]};
+  } else if (form.transposed) {
+    std::swap(stack.shape[1], stack.shape[2]);
+  }
   return stack;
 }
 
@@ -96,14 +109,14 @@ WeightSlice transposed_weight(const LogicalTensor& t) {
 
 }  // namespace
 
-std::vector<ExpertStack> find_stacks(std::span<const LogicalTensor> tensors,
-                                     const ModelConfig& config) {
+StackOf find_stacks(std::span<const LogicalTensor> tensors, const ModelConfig& config,
+                    const std::set<const LogicalTensor*>* encoded) {
   const std::optional<StackForm> form = stack_form(config);
   if (!form) return {};
   struct Found {
     Members members;
     std::size_t parts = 1;
-    bool quantized = false;
+    bool quantized = false, is_encoded = false;
   };
   std::map<std::string, Found> found;
   for (const LogicalTensor& t : tensors) {
@@ -112,11 +125,15 @@ std::vector<ExpertStack> find_stacks(std::span<const LogicalTensor> tensors,
     Found& stack = found[member->stack];
     stack.parts = member->projection->parts;
     stack.quantized |= !t.is_plain();
+    stack.is_encoded |= encoded != nullptr && encoded->contains(&t);
     stack.members[{member->expert, member->projection->part}] = &t;
   }
-  std::vector<ExpertStack> stacks;
-  for (const auto& [name, stack] : found)
-    if (stack.quantized) stacks.push_back(stack_of(name, stack.members, stack.parts, *form));
+  StackOf stacks;
+  for (const auto& [name, of] : found) {
+    if (encoded == nullptr ? !of.quantized : of.is_encoded) continue;
+    const auto stack = std::make_shared<ExpertStack>(stack_of(name, of.members, of.parts, *form));
+    for (const LogicalTensor* member : stack->members) stacks[member] = stack;
+  }
   return stacks;
 }
 
@@ -159,9 +176,54 @@ void add_q8_0(Plan& plan, PlannedShard& shard) {
   shard.specs.push_back({t.name, safetensors::DType::u8, {t.rows(), row_bytes}});
 }
 
+bool is_bias_stack(std::string_view name) { return name.ends_with(kBiases); }
+
+void add_single_experts(Plan& plan, PlannedShard& shard, std::span<const LogicalTensor> tensors,
+                        const ModelConfig& config, safetensors::DType plain, bool q8_0) {
+  PlannedTensor& tensor = plan.tensors.back();
+  const LogicalTensor& t = *tensor.source;
+  const bool biases = is_bias_stack(t.name);
+  if (t.is_plain()) plain = t.data.info->dtype;
+  std::vector<WeightSlice> experts;
+  if (!biases) {
+    experts = slices_of(t, tensors, config, false);
+  } else {
+    const std::int64_t parts = 2, size = t.cols() / parts;
+    const std::optional<StackForm> form = stack_form(config);
+    const bool alternate = form && form->interleaved;
+    for (std::int64_t part = 0; part < parts; ++part)
+      experts.push_back(
+          {.module = t.name.substr(0, t.name.rfind('.') + 1) + std::string(kBiasParts[part]),
+           .rows = t.rows(),
+           .cols = size,
+           .offset = part * (alternate ? 1 : size),
+           .row_stride = t.cols(),
+           .col_stride = alternate ? parts : 1});
+  }
+  if (tensor.reason.empty()) tensor.reason = plan.texts.keep(t.form_name() + " in the input");
+  tensor.first_unit = plan.units.size();
+  tensor.units = experts.size();
+  for (const WeightSlice& slice : experts) {
+    const std::int64_t row_bytes = slice.cols / gguf::kQ8Block * gguf::kQ8BlockBytes;
+    tensor.bytes_after += q8_0 ? static_cast<std::uint64_t>(slice.rows * row_bytes)
+                               : plain_bytes(slice.rows * slice.cols, plain);
+    plan.units.push_back({.tensor = plan.tensors.size() - 1,
+                          .slice = slice,
+                          .places = {.codes = shard.specs.size()},
+                          .kind = q8_0 ? Work(Q8Work()) : Work(DequantizeWork({.dtype = plain}))});
+    safetensors::TensorSpec spec{
+        slice.module + (biases ? "" : ".weight"), plain, {slice.rows, slice.cols}};
+    if (q8_0) spec = {spec.name, safetensors::DType::u8, {slice.rows, row_bytes}};
+    shard.specs.push_back(spec);
+  }
+}
+
 void add_stack(Plan& plan, PlannedShard& shard, const ExpertStack& stack,
                safetensors::DType plain) {
-  const bool pairs = stack.form.transposed && stack.parts == 2;
+  const bool pairs = stack.parts == 2 && (stack.form.transposed || is_bias_stack(stack.name));
+  const LogicalTensor& first = *stack.members.front();
+  if (first.is_plain() && safetensors::dtype_bits(first.data.info->dtype) == 16)
+    plain = first.data.info->dtype;
   std::int64_t begin = 0;
   for (std::size_t m = 0; m < stack.members.size(); ++m) {
     const LogicalTensor& t = *stack.members[m];

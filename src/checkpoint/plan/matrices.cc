@@ -160,4 +160,13 @@ void MatrixPlanner::warn_of_companions() {
                          lost.count));
 }
 
+void choose_scheme(Plan& plan, ListedModules& modules, Scheme scheme) {
+  plan.scheme = scheme;
+  if (modules.weights_only.empty()) return;
+  const bool all = modules.weights_only.size() == modules.quantized.size();
+  if (all) modules.weights_only.clear();
+  plan.scheme = all ? Scheme::w4a16 : Scheme::w4a4;
+  plan.weights_only = modules.weights_only.size();
+}
+
 }  // namespace nvfp4::checkpoint

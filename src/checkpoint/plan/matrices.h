@@ -40,6 +40,9 @@ struct ListedModules {
   std::vector<std::string> weights_only;  ///< those of `quantized` in W4A16
 };
 
+/// Sets the scheme of the plan: W4A16 if all its NVFP4 weights are, otherwise `scheme`.
+void choose_scheme(Plan& plan, ListedModules& modules, Scheme scheme);
+
 /// Adds matrices to a plan. First all tensors are put into the groups that share scales, because
 /// loaders fuse them. Then decide() says what each group shares. Last, the tensors are added with
 /// the work on their matrices, which does not change any more.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <deque>
 #include <map>
+#include <set>
 
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/families/fused_layers.h"
@@ -65,7 +66,6 @@ class Planner {
                       config_.first_mtp_layer, options_.match_budget);
     RecipeChoice recipe(options_.layers.get(), config_.model_types);
     select(selector, recipe);
-    if (options_.task == Task::decode) stack_experts();
     plan_.statistics = statistics_of_run(options_, config_);
     if (plan_.statistics) plan_.statistics_fingerprint = plan_.statistics->fingerprint();
     cache_scales_ = CacheScales(model_.tensors, config_.model_types,
@@ -82,6 +82,7 @@ class Planner {
     }
     for (const auto& part : {selector.warnings(), recipe.warnings(), caches_->lost()}) warn(part);
     if (may_quantize()) warn(keep_whole_layers(recipe));
+    stack_experts();
     plan_.rules = recipe.rules();
     plan_.tensors.reserve(model_.tensors.size());
     matrices_.emplace(plan_, options_, modules_, config_.model_types,
@@ -254,6 +255,9 @@ class Planner {
         const bool is_copied = !c.tensor->is_plain() && keeps_fp8(c);
         if (c.selection.quantize && !is_copied) {
           matrices_->group(c.matrices);
+        } else if (const auto it = stack_of_.find(c.tensor); it != stack_of_.end()) {
+          if (it->second->members[0] == c.tensor && it->second->shape.size() == 3)
+            modules_.kept.push_back({it->second->name, true});
         } else if (c.tensor->is_plain() || (!native_ && !is_copied)) {
           if (auto kept = kept_module(*c.tensor, c.selection.linear))
             modules_.kept.push_back(std::move(*kept));
@@ -279,12 +283,14 @@ class Planner {
     plan_.shards.push_back(std::move(shard));
   }
 
+  bool is_left_out(const LogicalTensor& t) const {
+    return format_->left_out != nullptr && !format_->left_out(t.name, config_).empty();
+  }
+
   /// Records a weight that the format cannot hold: it loses precision.
   void lose(const Candidate& c) {
     const LogicalTensor& t = *c.tensor;
-    if (options_.allow.drop && format_->left_out != nullptr &&
-        !format_->left_out(t.name, config_).empty())
-      return;
+    if (options_.allow.drop && is_left_out(t)) return;
     require<UnsupportedError>(
         options_.allow.decode || format_->dequantizes_rest,
         "{}: {}, which {} cannot hold; hint: nvfp4 convert --allow decode makes such weights BF16",
@@ -294,9 +300,11 @@ class Planner {
 
   /// Reports whether a weight that the format cannot hold becomes Q8_0.
   bool becomes_q8_0(const LogicalTensor& t) const {
-    return options_.rest_is_q8_0 && t.shape.size() == 2 && t.cols() % gguf::kQ8Block == 0 &&
-           t.added.empty();
+    return options_.rest_is_q8_0 && t.added.empty() &&
+           (t.shape.size() == 2 ? t.cols() : t.depth()) % gguf::kQ8Block == 0;
   }
+
+  bool is_gguf() const { return format_ != nullptr && format_->container != nullptr; }
 
   PlannedTensor& new_tensor(const Candidate& c) {
     PlannedTensor& tensor = plan_.tensors.emplace_back();
@@ -309,10 +317,15 @@ class Planner {
     return tensor;
   }
 
+  /// Finds experts that become stacks: dequantized ones, and plain ones of a GGUF file.
   void stack_experts() {
-    stacks_ = find_stacks(model_.tensors, config_);
-    for (const ExpertStack& stack : stacks_)
-      for (const LogicalTensor* member : stack.members) stack_of_[member] = &stack;
+    const bool singles = model_.files.front().container() == "gguf" && !is_gguf();
+    if (options_.task != Task::decode && !singles) return;
+    std::set<const LogicalTensor*> encoded;
+    for (const std::deque<Candidate>& file : candidates_)
+      for (const Candidate& c : file)
+        if (c.selection.quantize) encoded.insert(c.tensor);
+    stack_of_ = find_stacks(model_.tensors, config_, singles ? &encoded : nullptr);
   }
 
   void add_tensor(Candidate c, PlannedShard& shard) {
@@ -330,7 +343,12 @@ class Planner {
       matrices_->add(c.matrices, shard);
       return;
     }
-    if (t.is_plain() && (is_narrowed(t) || !t.is_stored())) {
+    const bool is_stack =
+        is_gguf() && (c.selection.kind == "stacked experts" || is_bias_stack(t.name));
+    if (is_stack && t.is_stored() && !is_left_out(t)) {
+      new_tensor(c).action = "kept";
+      add_single_experts(plan_, shard, model_.tensors, config_, options_.plain);
+    } else if (t.is_plain() && (is_narrowed(t) || !t.is_stored())) {
       new_tensor(c).action = t.is_stored() ? "cast" : t.added.empty() ? kDequantized : "merged";
       add_decoded(plan_, shard, options_.plain);
     } else if (t.is_plain()) {
@@ -346,7 +364,9 @@ class Planner {
       if (is_lost) lose(c);
       const bool q8_0 = is_lost && becomes_q8_0(t);
       new_tensor(c).action = q8_0 ? "q8_0" : kDequantized;
-      if (q8_0)
+      if (is_stack)
+        add_single_experts(plan_, shard, model_.tensors, config_, options_.plain, q8_0);
+      else if (q8_0)
         add_q8_0(plan_, shard);
       else
         add_decoded(plan_, shard, options_.plain);
@@ -382,17 +402,8 @@ class Planner {
     modules_.fp8.push_back(fp8_module(t));
   }
 
-  void choose_scheme() {
-    plan_.scheme = options_.scheme;
-    if (modules_.weights_only.empty()) return;
-    const bool all = modules_.weights_only.size() == modules_.quantized.size();
-    if (all) modules_.weights_only.clear();
-    plan_.scheme = all ? Scheme::w4a16 : Scheme::w4a4;
-    plan_.weights_only = modules_.weights_only.size();
-  }
-
   void finish() {
-    choose_scheme();
+    choose_scheme(plan_, modules_, options_.scheme);
     require<UnsupportedError>(
         options_.task != Task::convert || !modules_.quantized.empty() || !lost_.empty(),
         "{}: holds no quantized weight to convert; hint: nvfp4 quantize makes them",
@@ -468,8 +479,7 @@ class Planner {
   std::vector<std::deque<Candidate>> candidates_;
   std::deque<TensorInfo> plain_infos_;  ///< infos of tensors that are quantized in the input
   bool narrows_ = false;                ///< FP32 tensors that stay plain become BF16
-  std::vector<ExpertStack> stacks_;
-  std::map<const LogicalTensor*, const ExpertStack*> stack_of_;  ///< the stack of each member
+  StackOf stack_of_;
   CacheScales cache_scales_;
   std::string cache_type_;  ///< the cache type of the output: "FP8", "NVFP4" or ""
   std::optional<PlannedCacheScales> caches_;
