@@ -26,9 +26,6 @@ inline RowsAndCols odd_shape(Choice& choose, bool many) {
                 : choose.of<std::int64_t>({16, 32, 48, 80, 256, 272, 1040, 2048, 4112, 7168});
   return {rows, cols};
 }
-inline std::string shape_name(std::int64_t rows, std::int64_t cols) {
-  return " [" + std::to_string(rows) + ", " + std::to_string(cols) + "] ";
-}
 /// Quantizes FP32 rows that some operation stored.
 inline void quantize_stored(const QuantizeChoice& quantized, const Placed& y, const Place& place,
                             Result& result) {
@@ -99,18 +96,16 @@ inline FusedCase norm_case(std::uint64_t seed, bool many) {
     return y;
   };
   FusedCase c;
-  c.name = "rms_norm" + shape_name(rows, cols) + std::string(dtype_name(dtype)) + " fill " +
-           std::to_string(static_cast<int>(fill)) + " gap " + std::to_string(gap) + " eps " +
-           std::to_string(in->norm.eps) + " intermediate " +
-           std::string(dtype_name(in->norm.intermediate)) +
-           (in->has_residual ? " residual " + std::string(dtype_name(residual_in)) +
-                                   (in_place ? " in place"
-                                             : " to " + std::string(dtype_name(in->residual_dtype)))
-                             : "") +
-           " " + in->quantized.name() + " seed " + std::to_string(seed);
+  c.name = fmt::format("{} eps {} intermediate {}{} {} seed {}",
+                       case_name("rms_norm", rows, cols, dtype, fill, gap), in->norm.eps,
+                       dtype_name(in->norm.intermediate),
+                       !in->has_residual ? ""
+                       : in_place ? fmt::format(" residual {} in place", dtype_name(residual_in))
+                                  : fmt::format(" residual {} to {}", dtype_name(residual_in),
+                                                dtype_name(in->residual_dtype)),
+                       in->quantized.name(), seed);
   c.fused = [=](const Place& place) {
-    return run(place, [&](const MatrixSpan& x, std::span<const float> weight,
-                          const RmsNormOptions& norm, Result& result) {
+    return run(place, [&](auto& x, auto weight, auto& norm, Result& result) {
       QuantizedMatrix out = poisoned(in->quantized.shape(in->rows, in->cols), place.device);
       in->quantized.at(place, [&](const QuantizeOptions& o) {
         rms_norm_quantize_into(x, weight, out.span(), norm, o);
@@ -119,14 +114,12 @@ inline FusedCase norm_case(std::uint64_t seed, bool many) {
     });
   };
   c.chain = [=](const Place& place) {
-    return run(place, [&](const MatrixSpan& x, std::span<const float> weight,
-                          const RmsNormOptions& norm, Result& result) {
+    return run(place, [&](auto& x, auto weight, auto& norm, Result& result) {
       quantize_stored(in->quantized, store(place, DType::f32, x, weight, norm), place, result);
     });
   };
   c.stored = [=](const Place& place) {
-    return run(place, [&](const MatrixSpan& x, std::span<const float> weight,
-                          const RmsNormOptions& norm, Result& result) {
+    return run(place, [&](auto& x, auto weight, auto& norm, Result& result) {
       add(result, "y", store(place, in->y_dtype, x, weight, norm).span);
     });
   };
@@ -181,14 +174,11 @@ inline FusedCase mix_case(std::uint64_t seed, bool many) {
     return y;
   };
   FusedCase c;
-  c.name = "mix_rms_norm" + shape_name(rows, cols) + std::to_string(streams) + " streams " +
-           std::string(dtype_name(dtype)) + " fill " + std::to_string(static_cast<int>(fill)) +
-           " gap " + std::to_string(gap) + " intermediate " +
-           std::string(dtype_name(in->norm.intermediate)) + " " + in->quantized.name() + " seed " +
-           std::to_string(seed);
+  c.name = fmt::format("{} {} streams intermediate {} {} seed {}",
+                       case_name("mix_rms_norm", rows, cols, dtype, fill, gap), streams,
+                       dtype_name(in->norm.intermediate), in->quantized.name(), seed);
   c.fused = [=](const Place& place) {
-    return run(place, [&](const MatrixSpan& x, const MatrixSpan& mix, std::span<const float> weight,
-                          const RmsNormOptions& norm, Result& result) {
+    return run(place, [&](auto& x, auto& mix, auto weight, auto& norm, Result& result) {
       QuantizedMatrix out = poisoned(in->quantized.shape(in->rows, in->cols), place.device);
       in->quantized.at(place, [&](const QuantizeOptions& o) {
         mix_rms_norm_quantize_into(x, mix, weight, out.span(), norm, o);
@@ -197,8 +187,7 @@ inline FusedCase mix_case(std::uint64_t seed, bool many) {
     });
   };
   c.chain = [=](const Place& place) {
-    return run(place, [&](const MatrixSpan& x, const MatrixSpan& mix, std::span<const float> weight,
-                          const RmsNormOptions& norm, Result& result) {
+    return run(place, [&](auto& x, auto& mix, auto weight, auto& norm, Result& result) {
       const Placed mixed = store(place, DType::f32, x, mix);
       Placed y = poisoned(DType::f32, in->rows, in->cols, in->cols, place.device);
       rms_norm_into(mixed.span, weight, y.span, norm,
@@ -245,10 +234,9 @@ inline FusedCase swiglu_case(std::uint64_t seed, bool many) {
     return y;
   };
   FusedCase c;
-  c.name = "swiglu" + shape_name(rows, cols) + std::string(dtype_name(dtype)) + " fill " +
-           std::to_string(static_cast<int>(fill)) + " gap " + std::to_string(gap) + " interleave " +
-           std::to_string(swiglu.interleave) + " limit " + std::to_string(swiglu.limit) + " " +
-           in->quantized.name() + " seed " + std::to_string(seed);
+  c.name = fmt::format("{} interleave {} limit {} {} seed {}",
+                       case_name("swiglu", rows, cols, dtype, fill, gap), swiglu.interleave,
+                       swiglu.limit, in->quantized.name(), seed);
   c.fused = [=](const Place& place) {
     Result result;
     Placed x = placed(in->x, 2 * in->cols, place.device);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -28,6 +30,13 @@ struct Place {
 };
 inline const Place kReference{.backend = "reference"};
 
+/// Returns the start of the name of a case.
+inline std::string case_name(std::string_view operation, std::int64_t rows, std::int64_t cols,
+                             DType dtype, Fill fill, std::int64_t gap) {
+  return fmt::format("{} [{}, {}] {} fill {} gap {}", operation, rows, cols, dtype_name(dtype),
+                     static_cast<int>(fill), gap);
+}
+
 /// Named parts of a result, as bytes.
 using Result = std::vector<std::pair<std::string, std::vector<std::uint8_t>>>;
 
@@ -52,8 +61,8 @@ inline std::string difference(const Result& got, const Result& want) {
     if (got[i].second.size() != bytes.size()) return "size of " + name;
     for (std::size_t j = 0; j < bytes.size(); ++j)
       if (got[i].second[j] != bytes[j])
-        return name + ": byte " + std::to_string(j) + " of " + std::to_string(bytes.size()) +
-               " is " + std::to_string(got[i].second[j]) + ", not " + std::to_string(bytes[j]);
+        return fmt::format("{}: byte {} of {} is {}, not {}", name, j, bytes.size(),
+                           got[i].second[j], bytes[j]);
   }
   return "";
 }
@@ -212,12 +221,12 @@ struct QuantizeChoice {
             .scope = options.scope};
   }
   std::string name() const {
-    return std::string(quantizer_name(*options.quantizer)) + " block " +
-           std::to_string(options.block) + " " + std::string(layout_name(options.layout)) +
-           (options.scope == GlobalScope::tensor ? " tensor" : " vector") +
-           (globals.empty() ? " measured"
-            : globals_stay  ? " given on the host"
-                            : " given");
+    return fmt::format("{} block {} {} {} {}", quantizer_name(*options.quantizer), options.block,
+                       layout_name(options.layout),
+                       options.scope == GlobalScope::tensor ? "tensor" : "vector",
+                       globals.empty() ? "measured"
+                       : globals_stay  ? "given on the host"
+                                       : "given");
   }
   /// Calls f with the options for a place.
   template <class F>

@@ -80,10 +80,8 @@ inline Case quantize_case(std::uint64_t seed) {
                                             std::move(hessian), std::move(weights),
                                             std::move(quantized), rows, cols});
   Case c;
-  c.name = std::string("quantize ") + (columns ? "columns" : "rows") + " [" + std::to_string(rows) +
-           ", " + std::to_string(cols) + "] " + std::string(dtype_name(dtype)) + " fill " +
-           std::to_string(static_cast<int>(fill)) + " gap " + std::to_string(gap) + " " +
-           in->quantized.name() + extra + " seed " + std::to_string(seed);
+  c.name = fmt::format("{} {} {}{} seed {}", case_name("quantize", rows, cols, dtype, fill, gap),
+                       columns ? "columns" : "rows", in->quantized.name(), extra, seed);
   c.run = [in](const Place& place) {
     Result result;
     Placed x = placed(in->x, in->cols, place.device);
@@ -123,11 +121,9 @@ inline Case dequantize_case(std::uint64_t seed) {
   const DType dtype = choose.dtype();
   const auto gap = choose.of<std::int64_t>({0, 8, 24});
   Case c;
-  c.name = "dequantize [" + std::to_string(shape.rows) + ", " + std::to_string(shape.cols) +
-           "] axis " + std::to_string(static_cast<int>(shape.axis)) + " block " +
-           std::to_string(shape.block) + " " + std::string(layout_name(shape.layout)) + " to " +
-           std::string(dtype_name(dtype)) + " gap " + std::to_string(gap) + " seed " +
-           std::to_string(seed);
+  c.name = fmt::format("dequantize [{}, {}] axis {} block {} {} to {} gap {} seed {}", shape.rows,
+                       shape.cols, static_cast<int>(shape.axis), shape.block,
+                       layout_name(shape.layout), dtype_name(dtype), gap, seed);
   c.run = [=](const Place& place) {
     Result result;
     const QuantizedMatrix moved = to_device(q->view(), place.device);
@@ -167,10 +163,9 @@ inline Case error_case(std::uint64_t seed) {
     q->scales()[i] = any_nan || (bits & 0x7F) != E4M3::kNaN ? bits : 0;
   }
   Case c;
-  c.name = std::string("error ") + (columns ? "columns" : "rows") + " [" + std::to_string(rows) +
-           ", " + std::to_string(cols) + "] " + std::string(dtype_name(dtype)) + " fill " +
-           std::to_string(static_cast<int>(fill)) + " gap " + std::to_string(gap) + " " +
-           quantized.name() + (hostile ? " hostile" : "") + " seed " + std::to_string(seed);
+  c.name =
+      fmt::format("{} {} {}{} seed {}", case_name("error", rows, cols, dtype, fill, gap),
+                  columns ? "columns" : "rows", quantized.name(), hostile ? " hostile" : "", seed);
   c.run = [=](const Place& place) {
     const QuantizedMatrix moved = to_device(q->view(), place.device);
     Placed in = placed(*x, cols, place.device);
@@ -213,10 +208,9 @@ inline Case amax_case(std::uint64_t seed) {
   const Quantizer quantizer = choose.of({Quantizer::max, Quantizer::mse});
   auto x = std::make_shared<Matrix>(strided(fill, rows, cols, gap, seed, dtype));
   Case c;
-  c.name = "amax [" + std::to_string(rows) + ", " + std::to_string(cols) + "] " +
-           std::string(dtype_name(dtype)) + " fill " + std::to_string(static_cast<int>(fill)) +
-           " gap " + std::to_string(gap) + " scope " + std::to_string(static_cast<int>(scope)) +
-           " axis " + std::to_string(static_cast<int>(axis)) + " seed " + std::to_string(seed);
+  c.name =
+      fmt::format("{} scope {} axis {} seed {}", case_name("amax", rows, cols, dtype, fill, gap),
+                  static_cast<int>(scope), static_cast<int>(axis), seed);
   c.run = [=](const Place& place) {
     Result result;
     const std::int64_t n = scope == GlobalScope::tensor ? 1 : axis == BlockAxis::rows ? rows : cols;
@@ -246,10 +240,8 @@ inline Case gram_case(std::uint64_t seed) {
   auto x = std::make_shared<Matrix>(strided(fill, rows, cols, gap, seed, dtype));
   auto before = std::make_shared<Matrix>(make(Fill::gaussian, cols, block, seed));
   Case c;
-  c.name = "gram [" + std::to_string(rows) + ", " + std::to_string(cols) + "] block " +
-           std::to_string(block) + " " + std::string(dtype_name(dtype)) + " fill " +
-           std::to_string(static_cast<int>(fill)) + " gap " + std::to_string(gap) +
-           (accumulate ? " accumulate" : "") + " seed " + std::to_string(seed);
+  c.name = fmt::format("{} block {}{} seed {}", case_name("gram", rows, cols, dtype, fill, gap),
+                       block, accumulate ? " accumulate" : "", seed);
   c.run = [=](const Place& place) {
     Result result;
     Placed moved = placed(*x, cols, place.device);
@@ -278,9 +270,8 @@ inline Case relayout_case(std::uint64_t seed) {
       in[static_cast<std::size_t>(scale_offset(from, r, b, rows, blocks))] =
           static_cast<std::uint8_t>(choose.rng() & 0x7F);
   Case c;
-  c.name = "relayout " + std::string(layout_name(from)) + " to " + std::string(layout_name(to)) +
-           " [" + std::to_string(rows) + ", " + std::to_string(blocks) + "] seed " +
-           std::to_string(seed);
+  c.name = fmt::format("relayout {} to {} [{}, {}] seed {}", layout_name(from), layout_name(to),
+                       rows, blocks, seed);
   c.run = [=](const Place& place) {
     const Array<std::uint8_t> source(in, place.device);
     Array<std::uint8_t> out(
@@ -323,10 +314,9 @@ inline Case grouped_case(std::uint64_t seed) {
     row += choose.of({0, 0, 1, 20});
   }
   Case c;
-  c.name = "quantize_grouped [" + std::to_string(rows) + ", " + std::to_string(cols) + "] " +
-           std::to_string(groups) + " groups " + std::string(dtype_name(dtype)) + " fill " +
-           std::to_string(static_cast<int>(fill)) + " " + in->quantized.name() + " seed " +
-           std::to_string(seed);
+  c.name = fmt::format("{} {} groups {} seed {}",
+                       case_name("quantize_grouped", rows, cols, dtype, fill, gap), groups,
+                       in->quantized.name(), seed);
   c.run = [in](const Place& place) {
     Result result;
     Placed x = placed(in->x, in->cols, place.device);
@@ -374,10 +364,8 @@ inline Case staging_case(std::uint64_t seed) {
              cols});
   for (std::uint8_t& byte : in->ids) byte = static_cast<std::uint8_t>(choose.rng());
   Case c;
-  c.name = "stage_moe [" + std::to_string(rows) + ", " + std::to_string(cols) + "] top " +
-           std::to_string(top_k) + " ids of type " + std::to_string(static_cast<int>(type)) + " " +
-           std::string(dtype_name(dtype)) + " " + in->quantized.name() + " seed " +
-           std::to_string(seed);
+  c.name = fmt::format("stage_moe [{}, {}] top {} ids of type {} {} {} seed {}", rows, cols, top_k,
+                       static_cast<int>(type), dtype_name(dtype), in->quantized.name(), seed);
   c.run = [in](const Place& place) {
     Result result;
     const Routing& r = in->routing;

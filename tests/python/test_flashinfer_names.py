@@ -56,6 +56,8 @@ def test_nvfp4_quantize_and_back(layout, shape):
     q, sf = nvfp4.nvfp4_quantize(x, global_sf, sfLayout=layout)
     linear_q, linear = nvfp4.nvfp4_quantize(x, np.array([global_sf]), SfLayout.layout_linear)
     np.testing.assert_array_equal(q, linear_q)
+    own = nvfp4.quantize(x, "max", global_divisor=global_sf)
+    assert bytes(own.codes) == bytes(linear_q) and bytes(own.scales) == bytes(linear)
     close_to_one_step(linear_q, linear, 1 / global_sf, x)
     if layout is SfLayout.layout_linear:
         assert sf.shape == (shape[0], shape[1] // 16)

@@ -38,6 +38,7 @@ def check(name, report):
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("schema")
     nvfp4.sample(folder / "m", layers=1, scale=1 / 64)
+    nvfp4.quantize_checkpoint(folder / "m", folder / "q")
     (folder / "mixed.yaml").write_text("rules:\n  - kind: attention\n    action: mxfp8\n")
     nvfp4.quantize_checkpoint(folder / "m", folder / "mixed", recipe=folder / "mixed.yaml")
     return folder
@@ -52,17 +53,18 @@ def test_the_schema_is_one():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
-def test_every_command_prints_what_it_says(folder):
-    check("quantize", printed(folder, "quantize", "m", "dry", "--dry-run"))
-    check("quantize", printed(folder, "quantize", "m", "q"))
-    check("convert", printed(folder, "convert", "q", "plain", "--to", "bf16"))
-    check("inspect", printed(folder, "inspect", "q"))
-    check("inspect", printed(folder, "inspect", "m", "--no-histogram"))
-    check("inspect", printed(folder, "inspect", "mixed"))
-    check("compare", printed(folder, "compare", "m", "q"))
-    check("verify", printed(folder, "verify", "q", "--source", "m"))
-    check("repair", printed(folder, "repair", "q", "mended"))
-    check("repair", printed(folder, "repair", "q", "mended-dry", "--dry-run"))
+@pytest.mark.parametrize("words", (
+    "quantize m dry --dry-run", "quantize m out --quiet", "convert q plain --to bf16", "inspect q", "inspect m --no-histogram",
+    "inspect mixed", "inspect q --tensor model.layers.0.mlp.up_proj", "compare m q", "verify q --source m",
+    "verify q --for transformers", "repair q mended", "repair q mended-dry --dry-run", "selftest --device cpu"))
+def test_every_command_prints_what_it_says(folder, words):
+    check(words.split()[0], printed(folder, *words.split()))
+
+
+def test_report_has_every_decision_of_a_run(folder):
+    tensors = printed(folder, "quantize", "m", "ignored", "--ignore", "*.up_proj")["tensors"]
+    assert all((t["action"] == "kept") == bool(t.get("reason")) for t in tensors)
+    assert sum(t.get("reason") == "--ignore *.up_proj" for t in tensors) == 1
 
 
 def test_ranks_print_the_report_or_missing_ranks(folder):
