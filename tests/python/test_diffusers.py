@@ -296,13 +296,17 @@ def test_statistics_of_a_denoiser(tmp_path, folders, name):
 class AnyKeys(dict):
     """A checkpoint for diffusers' converters, which take tensors outside the blocks, too."""
 
+    def __missing__(self, key):
+        return torch.zeros(6, 2)
+
     def pop(self, key, *default):
-        return super().pop(key) if key in self else torch.zeros(6, 2)
+        return super().pop(key) if key in self else self[key]
 
 
 @pytest.mark.parametrize("name, converter", [
     ("FluxTransformer2DModel", "convert_flux_transformer_checkpoint_to_diffusers"),
     ("Flux2Transformer2DModel", "convert_flux2_transformer_checkpoint_to_diffusers"),
+    ("SD3Transformer2DModel", "convert_sd3_transformer_checkpoint_to_diffusers"),
     ("WanTransformer3DModel", "convert_wan_transformer_to_diffusers")])
 def test_comfyui_names_are_those_of_diffusers(name, converter):
     from diffusers.loaders import single_file_utils
@@ -310,16 +314,26 @@ def test_comfyui_names_are_those_of_diffusers(name, converter):
 
     with torch.device("meta"):
         model = getattr(diffusers, name)(**MODELS[name][0])
-    layers = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and comfyui_name(n) != n]
+    layers = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and comfyui_name(n, name) != n]
     # The converter of FLUX knows the rows of the real model.
     weights = {n: torch.randn(12288 if "proj_mlp" in n else 3072, 2) for n in layers}
     fused = AnyKeys()
-    for n in sorted(layers, key=lambda n: "proj_mlp" in n):
+    for n in sorted(layers, key=lambda n: ("proj_mlp" in n, "_v" in n, "_k" in n)):
         for kind, tensor in (("weight", weights[n]), ("bias", weights[n][:, 0])):
-            key = f"{comfyui_name(n)}.{kind}"
+            key = f"{comfyui_name(n, name)}.{kind}"
             fused[key] = torch.cat([fused[key], tensor]) if key in fused else tensor
     converted = getattr(single_file_utils, converter)(fused)
     assert len(layers) > 10 and all(torch.equal(converted[f"{n}.weight"], weights[n]) for n in layers)
+
+
+def test_comfyui_name_depends_on_the_class():
+    from nvfp4.calibrate.comfyui import comfyui_name
+
+    module = "transformer_blocks.0.attn.to_q"
+    assert comfyui_name(module, "QwenImageTransformer2DModel") == module
+    assert comfyui_name(module, "SD3Transformer2DModel") == "joint_blocks.0.x_block.attn.qkv"
+    with pytest.raises(nvfp4.InvalidValueError, match="LTXVideoTransformer3DModel, must be one of"):
+        comfyui_name(module, "LTXVideoTransformer3DModel")
 
 
 def test_statistics_under_names_of_comfyui(folders):

@@ -348,7 +348,7 @@ def calibrate_module(module, run, out=None, *, keep_gram=False, comfyui=False):
 
     out        the file to write; None: none
     keep_gram  keep the Gram matrices too, all of them in memory
-    comfyui    names of ComfyUI's single files instead, for FLUX, FLUX.2 and Wan
+    comfyui    names of ComfyUI's single files instead, for FLUX, FLUX.2, SD3, Qwen-Image and Wan
     Returns the Statistics. Raises IoError, FormatError, InvalidValueError.
     """
     if out is not None:
@@ -358,7 +358,7 @@ def calibrate_module(module, run, out=None, *, keep_gram=False, comfyui=False):
     linear = {}
     for name, layer in module.named_modules():
         if isinstance(layer, torch.nn.Linear):  # parts of a fused matrix have one input: the first is enough
-            linear.setdefault(comfyui_name(name) if comfyui else name, layer)
+            linear.setdefault(comfyui_name(name, type(module).__name__) if comfyui else name, layer)
     # An input of an earlier step may still exist; it would be the first of its layer.
     hook = module.register_forward_pre_hook(lambda *_: collector.forget_inputs())
     try:
