@@ -14,13 +14,15 @@ from calibrate_cases import SIZES, write_model, write_text_of_words
 from nvfp4._cli import run_here
 from nvfp4.calibrate import Statistics, calibrate, merge
 from nvfp4.calibrate.collect import Collector, Watch
-from nvfp4.calibrate.sensitivity import Perturbed, Sensitivity, default_tokens, groups_of, quantized, windows_of_few
+from nvfp4.calibrate.sensitivity import Perturbed, PerturbedInputs, Sensitivity, default_tokens, groups_of, quantized, windows_of_few
 from nvfp4.evaluate.text import windows
 
 main = partial(run_here, "calibrate")
+F = torch.nn.functional
 
 GROUPS = {"dense": (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("self_attn.o_proj",),
                     ("mlp.gate_proj", "mlp.up_proj"), ("mlp.down_proj",))}
+SENSITIVITIES = (".sensitivity", ".change", ".input_sensitivity")
 GROUPS["experts"] = (*GROUPS["dense"][:2], ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"))
 
 
@@ -44,6 +46,11 @@ def sensitivities(statistics):
             if name.endswith(".sensitivity")}
 
 
+def input_sensitivities(statistics):
+    return {name.removesuffix(".input_sensitivity"): (t[0] / t[1]).item() for name, t in statistics.tensors.items()
+            if name.endswith(".input_sensitivity")}
+
+
 def modules_of(group):
     """Yields parameter, expert and checkpoint names of the matrices of a group."""
     for parameter in group:
@@ -57,7 +64,8 @@ def modules_of(group):
 
 
 def by_brute_force(model, kind, text, statistics, few):
-    """Module -> its sensitivity: the whole model with each group quantized, one after the other."""
+    """Returns module -> its sensitivity, and the same for inputs: the whole model with each group quantized, one after
+    the other."""
     loaded = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32,
                                                                experts_implementation="eager").eval()
     tokens = windows(text, transformers.AutoTokenizer.from_pretrained(model), SIZES["windows"], SIZES["context"])[:, :-1]
@@ -66,57 +74,77 @@ def by_brute_force(model, kind, text, statistics, few):
         with torch.no_grad():
             return loaded.model(tokens[:few]).last_hidden_state.double()
 
-    plain, found = last_states(), {}
+    def relative(states):
+        return ((states - plain).square().sum(-1) / plain.square().sum(-1)).mean().item()
+
+    def quantize_inputs(function, weights):
+        """Returns `function` of an input x in NVFP4, if it multiplies x by one of `weights`."""
+        def run(x, weight, *args, **kwargs):
+            if any(weight.data_ptr() == w.data_ptr() for w in weights):
+                rows = nvfp4.quantize(x.reshape(-1, x.shape[-1]), "max", scope="vector")
+                x = rows.dequantize("float32").reshape(x.shape)
+            return function(x, weight, *args, **kwargs)
+        return run
+
+    plain, found, of_inputs = last_states(), {}, {}
     for layer in range(2):
         for group in GROUPS[kind]:
-            begin, before, lost = f"model.layers.{layer}.", {}, 0.0
+            begin, before, lost, weights = f"model.layers.{layer}.", {}, 0.0, []
             for parameter, expert, modules in modules_of(group):
                 whole = loaded.get_parameter(begin + parameter + ("" if expert is not None else ".weight")).data
                 weight = whole if expert is None else whole[expert]
                 before.setdefault(parameter, (whole, whole.clone()))
+                weights.append(weight)
                 changed = nvfp4.quantize(weight, "max").dequantize("float32")
                 diag = statistics.tensors[f"{begin}{modules[0]}.diag"]
                 lost += ((changed - weight).double().square().sum(0) * diag).sum().item()
                 weight.copy_(changed)
-            relative = ((last_states() - plain).square().sum(-1) / plain.square().sum(-1)).mean().item()
+            change = relative(last_states())
             for whole, values in before.values():
                 whole.copy_(values)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(F, "linear", quantize_inputs(F.linear, weights))
+                input_change = relative(last_states())
             for _, _, modules in modules_of(group):
-                found |= {begin + m: relative / (lost / tokens.numel()) for m in modules}
-    return found
+                found |= {begin + m: change / (lost / tokens.numel()) for m in modules}
+                of_inputs |= {begin + m: input_change for m in modules}
+    return found, of_inputs
 
 
 @pytest.mark.parametrize("memory", [None, 0])
 def test_each_group_alone_equals_the_whole_model(model, kind, text, memory, tmp_path):
     statistics = calibrate(model, text, tmp_path / "stats", sensitivity=2 * SIZES["context"], gram_memory=memory, **SIZES)
-    found, expected = sensitivities(statistics), by_brute_force(model, kind, text, statistics, 2)
-    assert found.keys() == expected.keys() == set(statistics.modules())
-    for module, value in expected.items():
-        assert found[module] == pytest.approx(value, rel=2e-3), module
-    assert len({round(math.log(v), 6) for v in found.values()}) == 2 * len(GROUPS[kind])
+    for found, expected in zip((sensitivities(statistics), input_sensitivities(statistics)),
+                               by_brute_force(model, kind, text, statistics, 2)):
+        assert found.keys() == expected.keys() == set(statistics.modules())
+        for module, value in expected.items():
+            assert found[module] == pytest.approx(value, rel=2e-3), module
+        assert len({round(math.log(v), 6) for v in found.values()}) == 2 * len(GROUPS[kind])
 
 
 def test_other_statistics_do_not_depend_on_it(model, text, tmp_path):
     """Also those of keys and values, which the copies of the states make, too."""
     plain = calibrate(model, text, tmp_path / "plain", sensitivity=0, **SIZES)
     full = calibrate(model, text, tmp_path / "full", **SIZES)
-    assert not sensitivities(plain)
+    assert not sensitivities(plain) and not input_sensitivities(plain)
     assert sensitivities(full).keys() == set(full.modules())
-    assert {k: t.tolist() for k, t in full.tensors.items() if not k.endswith((".sensitivity", ".change"))} == {
+    assert {k: t.tolist() for k, t in full.tensors.items() if not k.endswith(SENSITIVITIES)} == {
         k: t.tolist() for k, t in plain.tensors.items()}
     assert any(k.endswith("k_cache.amax") for k in plain.tensors)
 
 
 def test_ranks_of_every_token_equal_one_process(model, text, tmp_path):
     sizes = dict(windows=9, context=32)
-    whole = sensitivities(calibrate(model, text, tmp_path / "whole", batch=9, sensitivity=9 * 32, **sizes))
+    whole = calibrate(model, text, tmp_path / "whole", batch=9, sensitivity=9 * 32, **sizes)
     for rank in range(3):
         calibrate(model, text, tmp_path / "part", batch=3, sensitivity=3 * 32, rank=rank, ranks=3, **sizes)
     parts = [tmp_path / f"part.rank-{rank}-of-3" for rank in range(3)]
-    merged = sensitivities(merge(parts, tmp_path / "merged"))
-    assert merged.keys() == whole.keys()
-    for module, value in whole.items():
-        assert merged[module] == pytest.approx(value, rel=1e-4), module
+    merged = merge(parts, tmp_path / "merged")
+    for of, expected in ((sensitivities(merged), sensitivities(whole)),
+                         (input_sensitivities(merged), input_sensitivities(whole))):
+        assert of.keys() == expected.keys() != set()
+        for module, value in expected.items():
+            assert of[module] == pytest.approx(value, rel=1e-4), module
     merge(parts[::-1], tmp_path / "again")
     assert (tmp_path / "merged").read_bytes() == (tmp_path / "again").read_bytes()
 
@@ -198,7 +226,7 @@ def test_unreached_experts_take_the_others_value():
 def test_the_default_adds_a_tenth_of_the_time():
     for layers in (16, 40, 80, 200):
         tokens = default_tokens(131072, 4 * layers)
-        copies = sum(1 + 4 * (i + 1) for i in range(layers))
+        copies = sum(1 + 2 * 4 * (i + 1) for i in range(layers))
         assert copies * tokens <= 0.11 * layers * 131072
     assert default_tokens(131072, 4) == 512 and default_tokens(288, 8) == 16
     assert windows_of_few(512, 4096, 8) == (2, 256)
@@ -213,7 +241,6 @@ def test_fused_layers_and_experts_are_a_group():
     assert groups_of(weights) == [[weights[i] for i in group] for group in ((0, 2), (1,), (3, 4), (5, 6), (7,))]
 
 
-F = torch.nn.functional
 CALLS = {
     "linear": lambda x, w, b: F.linear(x, w, b), "linear, weight by name": lambda x, w, b: F.linear(x, weight=w, bias=b),
     "linear, all by name": lambda x, w, b: F.linear(input=x, weight=w, bias=b),
@@ -241,6 +268,10 @@ def test_a_weight_is_found_in_every_call(call):
         changed = call(x, w, b)
     torch.testing.assert_close(changed, F.linear(x, quantized(w), b))
     assert set(mode.errors) == {"m"} and not torch.equal(changed, plain)
+    with PerturbedInputs([(w, [["m"]])], ["m"]):
+        changed = call(x, w, b)
+    torch.testing.assert_close(changed, F.linear(quantized(x, "vector"), w, b))
+    assert not torch.equal(changed, plain)
 
 
 def test_the_command(model, text, tmp_path, capsys):

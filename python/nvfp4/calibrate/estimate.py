@@ -110,7 +110,7 @@ class Estimate:
         count, length = windows_of_few(sensitivity, self.context, self.batch)
         copies, flop = 1, 0
         for layer in self.layers:
-            copies += layer["groups"]
+            copies += 2 * layer["groups"]
             flop += copies * count * length * sum(2 * e * n * k * t for e, n, k, t in layer["weights"]) / self.tokens
         return count * length, flop, 2 * copies * count * length * self.hidden * self.dtype.itemsize
 

@@ -1,9 +1,10 @@
 """Measures how the last hidden state changes if one group of layers is quantized, on few tokens.
 
-A group is what --bits decides on together: q, k and v; gate and up; all experts of a layer. For each group a copy of the
-hidden states of the first tokens goes through the model, with only that group in NVFP4. The copies are on disk between
-layers. `<module>.sensitivity` is the mean over tokens of |dh|² / |h|² of the last hidden state, divided by the mean
-output error of the group. `<module>.change`, for merging files, is the sum over these tokens, and their number.
+A group is what --bits and --w4a4 decide on together: q, k and v; gate and up; all experts of a layer. For each group two
+copies of the hidden states of the first tokens go through the model, one with the weights of that group in NVFP4, one with
+its inputs. The copies are on disk between layers. `<module>.sensitivity` is the mean over tokens of |dh|² / |h|² of the
+last hidden state, divided by the mean output error of the group. `<module>.change`, for merging files, is the sum over
+these tokens, and their number. `<module>.input_sensitivity` is the sum, and the number, for the inputs.
 """
 
 import re
@@ -45,8 +46,8 @@ def groups_of(parameters):
 
 def default_tokens(tokens, groups):
     """Returns the default number of tokens for a text of `tokens` and a model of `groups`. On average half of the
-    groups have a copy in a layer."""
-    return min(MOST, max(LEAST, int(SHARE * 2 * tokens / max(1, groups))))
+    groups have their two copies in a layer."""
+    return min(MOST, max(LEAST, int(SHARE * tokens / max(1, groups))))
 
 
 def windows_of_few(tokens, context, batch):
@@ -55,14 +56,20 @@ def windows_of_few(tokens, context, batch):
     return min(max(1, tokens // length), max(1, batch * context // length)), length
 
 
-def quantized(part):
-    """Returns rows of a weight, quantized to NVFP4 and dequantized."""
+def quantized(part, scope="tensor"):
+    """Returns rows of a matrix, quantized to NVFP4 and dequantized."""
     try:
-        return nvfp4.quantize(part.contiguous(), "max").dequantize("float32").to(part.dtype)
+        return nvfp4.quantize(part.contiguous(), "max", scope=scope).dequantize("float32").to(part.dtype)
     except nvfp4.UnsupportedError:  # a package without CUDA: the CPU gives the same bits
         if part.device.type == "cpu":
             raise
-        return quantized(part.cpu()).to(part.device)
+        return quantized(part.cpu(), scope).to(part.device)
+
+
+def rows_of(gemm):
+    """Returns the weight of a GEMM as [N, K]."""
+    weight = gemm.weight if gemm.function is linear else gemm.weight.mT
+    return weight.reshape(-1, gemm.x.shape[-1])
 
 
 class Perturbed(GemmMode):
@@ -77,8 +84,7 @@ class Perturbed(GemmMode):
         x = gemm.x
         if not modules or modules[0] not in self.group or x.numel() == 0:
             return gemm.run()
-        rows = gemm.weight if gemm.function is linear else gemm.weight.mT
-        rows = rows.reshape(-1, x.shape[-1])  # [N, K]
+        rows = rows_of(gemm)
         errors = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
         out, step = x.new_empty((*x.shape[:-1], len(rows))), max(1, ELEMENTS // rows.shape[1])
         for begin in range(0, len(rows), step):
@@ -88,6 +94,20 @@ class Perturbed(GemmMode):
             out[..., begin:begin + step] = linear(x, changed)
         self.errors[modules[0]] = errors.cpu()
         return gemm.add_to(out)
+
+
+class PerturbedInputs(GemmMode):
+    """Quantizes the inputs of `group`, a list of module names, each row with its own global scale."""
+
+    def __init__(self, weights, group):
+        super().__init__(weights)
+        self.group = frozenset(group)
+
+    def run_gemm(self, gemm, modules):
+        if not modules or modules[0] not in self.group or gemm.x.numel() == 0:
+            return gemm.run()
+        x = quantized(gemm.x.reshape(-1, gemm.x.shape[-1]), "vector").reshape(gemm.x.shape)
+        return gemm.add_to(linear(x, rows_of(gemm)))
 
 
 class Copies:
@@ -130,8 +150,8 @@ class Sensitivity:
         self.errors = {}
 
     def _count(self, i):
-        """Returns the number of copies before layer i: the unchanged one, and one for each earlier group."""
-        return 1 + sum(map(len, self.groups[:i]))
+        """Returns the number of copies before layer i: the unchanged one, and two for each earlier group."""
+        return 1 + 2 * sum(map(len, self.groups[:i]))
 
     def _copies(self, i):
         return Copies(self.folder / f"copies-{i}", self.shape, self.dtype)
@@ -166,14 +186,16 @@ class Sensitivity:
         def plain(begin):
             run(begin, min(self.side_by_side, count - begin), begin, torch.no_grad())
 
-        def perturbed(group):
-            mode = Perturbed(weights, (m for names in self._modules(i, group) for m in names))
+        def perturbed(group, kind):
+            mode = kind(weights, (m for names in self._modules(i, group) for m in names))
             with torch.no_grad():
-                run(0, 1, count + group, mode)
-            self.errors[group] = mode.errors
+                run(0, 1, count + 2 * group + (kind is PerturbedInputs), mode)
+            if kind is Perturbed:
+                self.errors[group] = mode.errors
 
         return [*(partial(plain, begin) for begin in range(0, count, self.side_by_side)),
-                *(partial(perturbed, group) for group in range(len(self.groups[i])))]
+                *(partial(perturbed, group, kind) for group in range(len(self.groups[i]))
+                  for kind in (Perturbed, PerturbedInputs))]
 
     def add_errors(self, i, statistics, tokens):
         """Stores, for each module of a group, the inverse of the group's output error. `tokens`: number of tokens of
@@ -215,18 +237,20 @@ class Sensitivity:
         copies = self._copies(len(self.groups))
         plain = copies.read(0, 1, "cpu").double()
         length = plain.square().sum(-1)
+
+        def change(number):
+            """Returns the sum of |dh|² / |h|² of a copy over the tokens, and the number of tokens."""
+            relative = ((copies.read(number, 1, "cpu").double() - plain).square().sum(-1) / length)[length > 0]
+            return torch.tensor([relative.sum(), len(relative)], dtype=torch.float64)
+
         for i, of_layer in enumerate(self.groups):
             for group in range(len(of_layer)):
-                change = (copies.read(self._count(i) + group, 1, "cpu").double() - plain).square().sum(-1)
-                relative = (change / length)[length > 0]
+                of_weights, of_inputs = (change(self._count(i) + 2 * group + number) for number in range(2))
                 for module in (m for names in self._modules(i, group) for m in names):
                     name = f"{module}.sensitivity"
-                    if name not in statistics.tensors:
-                        continue
-                    value = (relative.mean() * statistics.tensors[name]).float()
+                    inverse = statistics.tensors.pop(name, None)
+                    value = torch.zeros(1) if inverse is None else (of_weights[0] / of_weights[1] * inverse).float()
                     if value.isfinite() and value > 0:
-                        statistics.tensors[name] = value
-                        statistics.tensors[f"{module}.change"] = torch.tensor(
-                            [relative.sum(), len(relative)], dtype=torch.float64)
-                    else:
-                        del statistics.tensors[name]
+                        statistics.tensors |= {name: value, f"{module}.change": of_weights}
+                    if of_inputs[0].isfinite() and of_inputs[0] > 0:
+                        statistics.tensors[f"{module}.input_sensitivity"] = of_inputs
