@@ -41,6 +41,29 @@ TEST_P(StackedNvfp4, ConversionEqualsThatOfSingleExperts) {
   }
 }
 
+TEST_P(StackedNvfp4, SourceGivesTheWindowOfEachGlobalScale) {
+  convert(stacked(), dir_ / "source", "bf16");
+  const std::string last = GetParam().each ? ", in matrix 2" : "";
+  for (const auto& [factor, code] : {std::pair(1.0f, ""), {0.0625f, "scale-saturated"}}) {
+    LoadedFolder folder(stacked());
+    TestTensor& globals = folder.at(StackedExperts::kPrefix + "down_proj_weight_scale_2");
+    std::byte* const at = globals.bytes.data() + globals.bytes.size() - sizeof(float);
+    float global;
+    std::memcpy(&global, at, sizeof global);
+    global *= factor;
+    std::memcpy(at, &global, sizeof global);
+    folder.write(dir_ / code / "model");
+    const VerifyReport report = verify_checkpoint({dir_ / code / "model", dir_ / "source", "", {}});
+    for (const Finding& f : report.findings)
+      if (f.code.starts_with("scale-s")) {
+        EXPECT_EQ(f.code, code) << f.text;
+        EXPECT_TRUE(f.text.ends_with(last)) << f.text;
+        EXPECT_EQ(f.fix, "quantize the tensor again");
+      }
+    EXPECT_EQ(codes_of(report).contains("scale-saturated"), factor < 1) << text_of(report);
+  }
+}
+
 TEST_P(StackedNvfp4, IsQuantizedByMovingIt) {
   quantize_checkpoint(quantize_options(stacked(), dir_ / "a"));
   convert(single(), dir_ / "b", "modelopt");

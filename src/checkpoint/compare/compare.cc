@@ -28,18 +28,13 @@ struct Sums {
   double squared_error = 0, squared_norm = 0;
   float max_error = 0;
   bool identical = true;
-  float smallest_block = 0, largest_block = 0;  ///< as in TensorPair
-
-  void add_blocks(float smallest, float largest) {
-    if (largest == 0) return;
-    smallest_block = largest_block == 0 ? smallest : std::min(smallest_block, smallest);
-    largest_block = std::max(largest_block, largest);
-  }
+  std::vector<BlockRange> blocks = {};  ///< as in TensorPair; of a chunk, at most one
 };
 
 struct Chunk {
   std::size_t pair;
   std::int64_t begin, size;
+  std::size_t matrix;  ///< among those with a global scale of their own
 };
 
 Sums measure(std::span<const float> a, std::span<const float> b) {
@@ -88,16 +83,33 @@ double median(const std::vector<TensorDifference>& tensors) {
   return (tensors[(n - 1) / 2].relative_error + tensors[n / 2].relative_error) / 2;
 }
 
+/// Returns the number of global scales of a pair whose elements become blocks, or 0.
+std::size_t globals_of(const TensorPair& pair) {
+  const LogicalTensor& t = *pair.b.tensor;
+  const bool one_for_each_row = static_cast<std::int64_t>(t.globals.size()) > t.matrices();
+  if (!t.is_nvfp4() || one_for_each_row || pair.a.tensor->is_four_bits()) return 0;
+  return pair.b.whole() ? t.globals.size() : 1;
+}
+
+/// Returns chunks of whole blocks, each of one matrix if matrices have their own global scales.
 std::vector<Chunk> chunks_of(const std::vector<TensorPair>& pairs) {
   std::vector<Chunk> chunks;
   for (std::size_t p = 0; p < pairs.size(); ++p) {
+    const TensorPair& pair = pairs[p];
     std::int64_t elements = 1;
-    for (const std::int64_t d : pairs[p].shape) elements *= d;
+    for (const std::int64_t d : pair.shape) elements *= d;
     std::int64_t step = kChunkElements;
-    if (!pairs[p].a.whole() || !pairs[p].b.whole())
-      step = std::max<std::int64_t>(1, kChunkElements / pairs[p].shape[1]) * pairs[p].shape[1];
-    for (std::int64_t i = 0; i < elements; i += step)
-      chunks.push_back({p, i, std::min(step, elements - i)});
+    const bool blocks_of_rows = pair.b.whole() && pair.b.tensor->transposed;
+    if (!pair.a.whole() || !pair.b.whole() || blocks_of_rows) {
+      const std::int64_t least = pair.shape.back() * (blocks_of_rows ? kBlock : 1);
+      step = std::max<std::int64_t>(1, kChunkElements / least) * least;
+    }
+    const auto matrices = static_cast<std::int64_t>(std::max<std::size_t>(1, globals_of(pair)));
+    const std::int64_t matrix = elements / matrices;
+    for (std::int64_t m = 0; m < matrices; ++m)
+      for (std::int64_t i = 0; i < matrix; i += step)
+        chunks.push_back(
+            {p, m * matrix + i, std::min(step, matrix - i), static_cast<std::size_t>(m)});
   }
   return chunks;
 }
@@ -111,11 +123,21 @@ bool same_bytes(const TensorPair& pair, const Chunk& c) {
   return a == b;
 }
 
-/// Reports whether each 16 elements of a pair become a block, under one global scale for all.
-bool becomes_blocks(const TensorPair& pair) {
-  const LogicalTensor& t = *pair.b.tensor;
-  return t.is_nvfp4() && t.globals.size() == 1 && !(t.transposed && pair.b.whole()) &&
-         !pair.a.tensor->is_four_bits();
+/// Returns the range of blocks along rows, or along columns of `cols` elements with a distance.
+BlockRange blocks_of(std::span<const float> x, bool along_columns, std::int64_t cols) {
+  BlockRange range;
+  const auto add = [&](float largest) { range.add({largest, largest}); };
+  const auto n = static_cast<std::size_t>(cols);
+  if (!along_columns)
+    for (std::size_t i = 0; i + kBlock <= x.size(); i += kBlock) add(block_amax(&x[i], kBlock));
+  else
+    for (std::size_t i = 0; i + kBlock * n <= x.size(); i += kBlock * n)
+      for (std::size_t c = 0; c < n; ++c) {
+        float column[kBlock];
+        for (std::size_t r = 0; r < kBlock; ++r) column[r] = x[i + r * n + c];
+        add(block_amax(column, kBlock));
+      }
+  return range;
 }
 
 Sums measure(const TensorPair& pair, const Chunk& c) {
@@ -132,11 +154,8 @@ Sums measure(const TensorPair& pair, const Chunk& c) {
   pair.a.read(c.begin, cols, a);
   pair.b.read(c.begin, cols, b);
   Sums sums = measure(a, b);
-  if (becomes_blocks(pair))
-    for (std::size_t i = 0; i + kBlock <= a.size(); i += kBlock) {
-      const float largest = block_amax(&a[i], kBlock);
-      sums.add_blocks(largest, largest);
-    }
+  if (globals_of(pair) > 0)
+    sums.blocks = {blocks_of(a, pair.b.whole() && pair.b.tensor->transposed, cols)};
   if (sums.identical && pair.a.whole() && pair.b.whole() && !pair.a.tensor->exact_as_float() &&
       pair.a.tensor->form_name() == pair.b.tensor->form_name())
     sums.identical = same_bytes(pair, c);
@@ -163,25 +182,27 @@ void exchange(const std::vector<TensorPair>& pairs, const std::vector<bool>& min
   nlohmann::json items = nlohmann::json::array();
   for (std::size_t p = 0; p < pairs.size(); ++p) {
     const Sums& s = totals[p];
-    items.push_back(mine[p] ? nlohmann::json{json_number(s.squared_error),
-                                             json_number(s.squared_norm), json_number(s.max_error),
-                                             s.identical, json_number(s.smallest_block),
-                                             json_number(s.largest_block)}
-                            : nlohmann::json());
+    nlohmann::json& item = items.emplace_back();
+    if (!mine[p]) continue;
+    item = {json_number(s.squared_error), json_number(s.squared_norm), json_number(s.max_error),
+            s.identical};
+    for (const BlockRange& range : s.blocks) {
+      item.push_back(json_number(range.smallest));
+      item.push_back(json_number(range.largest));
+    }
   }
   measured.exchange("pairs", identity_of(pairs), items);
   for (std::size_t p = 0; p < pairs.size(); ++p) {
     const nlohmann::json& item = items[p];
     if (item.is_null()) continue;
-    require<FormatError>(item.is_array() && item.size() == 6 && item[3].is_boolean(),
+    const std::size_t ranges = globals_of(pairs[p]);
+    require<FormatError>(item.is_array() && item.size() == 4 + 2 * ranges && item[3].is_boolean(),
                          "the results of a rank for {} are malformed", pairs[p].name);
     const auto number = [&](std::size_t i) { return number_from_json(item[i], pairs[p].name); };
-    totals[p] = {number(0),
-                 number(1),
-                 static_cast<float>(number(2)),
-                 item[3].get<bool>(),
-                 static_cast<float>(number(4)),
-                 static_cast<float>(number(5))};
+    totals[p] = {number(0), number(1), static_cast<float>(number(2)), item[3].get<bool>()};
+    for (std::size_t i = 4; i < item.size(); i += 2)
+      totals[p].blocks.push_back(
+          {static_cast<float>(number(i)), static_cast<float>(number(i + 1))});
   }
 }
 
@@ -229,13 +250,15 @@ CompareReport compare_pairs(const CheckpointReader& checkpoint_a,
   });
 
   std::vector<Sums> totals(matched.pairs.size());
+  for (std::size_t p = 0; p < totals.size(); ++p)
+    totals[p].blocks.resize(globals_of(matched.pairs[p]));
   for (std::size_t i = 0; i < chunks.size(); ++i) {  // in order: sums do not depend on threads
     Sums& total = totals[chunks[i].pair];
     total.squared_error += parts[i].squared_error;
     total.squared_norm += parts[i].squared_norm;
     if (!(parts[i].max_error <= total.max_error)) total.max_error = parts[i].max_error;
     total.identical &= parts[i].identical;
-    total.add_blocks(parts[i].smallest_block, parts[i].largest_block);
+    if (!parts[i].blocks.empty()) total.blocks[chunks[i].matrix].add(parts[i].blocks[0]);
   }
 
   exchange(matched.pairs, mine, measured, totals);
@@ -244,8 +267,10 @@ CompareReport compare_pairs(const CheckpointReader& checkpoint_a,
   for (std::size_t p = 0; p < matched.pairs.size(); ++p) {
     TensorPair& pair = matched.pairs[p];
     const Sums& s = totals[p];
-    pair.smallest_block = s.smallest_block;
-    pair.largest_block = s.largest_block;
+    const LogicalTensor& b = *pair.b.tensor;
+    if (!pair.b.whole() && b.globals.size() > 1)
+      pair.first_global = static_cast<std::size_t>(pair.b.first / (b.rows() * b.cols()));
+    pair.blocks = s.blocks;
     TensorDifference t;
     t.form_a = pair.a.tensor->form_name();
     t.form_b = pair.b.tensor->form_name();

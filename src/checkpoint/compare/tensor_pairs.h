@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -25,14 +26,26 @@ struct TensorSlice {
   void read(std::int64_t begin, std::int64_t cols, std::span<float> out) const;
 };
 
+/// The smallest and the largest maximum of a block that is not zero. Both are 0 if there is none.
+struct BlockRange {
+  float smallest = 0, largest = 0;
+
+  void add(const BlockRange& other) {
+    if (other.largest == 0) return;
+    smallest = largest == 0 ? other.smallest : std::min(smallest, other.smallest);
+    largest = std::max(largest, other.largest);
+  }
+};
+
 /// The same weight in both checkpoints.
 struct TensorPair {
   std::string name;
   std::vector<std::int64_t> shape;
   TensorSlice a, b;
-  /// The smallest and the largest maximum of a block of `a` that is not zero. compare_pairs() sets
-  /// them if `b`, and not `a`, is NVFP4 with one global scale.
-  float smallest_block = 0, largest_block = 0;
+  /// Ranges of the blocks of `a` under each global scale of `b`, from `first_global` on.
+  /// compare_pairs() sets them if `b`, and not `a`, is NVFP4 without a scale for each row.
+  std::vector<BlockRange> blocks = {};
+  std::size_t first_global = 0;
 };
 
 struct TensorPairs {

@@ -82,6 +82,8 @@ class Findings {
   void judge(LoaderVerdict verdict);
   /// Removes findings that were guesses and are wrong.
   void withdraw_if(const std::function<bool(const Finding&)>& wrong);
+  /// Removes the advice to compare with a source.
+  void mark_compared();
   bool has_errors() const;
   /// Returns the verdicts of all loaders, or of the requested one.
   std::vector<LoaderVerdict> verdicts() const;

@@ -10,6 +10,9 @@ namespace {
 using enum Severity;
 using enum Repair;
 
+/// The beginning of the fix of a guess.
+constexpr std::string_view kUncertain = "verify with --source to be certain; ";
+
 // The columns are code, severity, meaning, effect in a loader, fix, and what repair does unless it
 // mends the fault by itself. docs/findings.md lists the first three.
 constexpr FindingKind kKinds[] = {
@@ -329,6 +332,11 @@ void Findings::add_for(std::string_view loader, Verdict verdict, std::string_vie
 
 void Findings::withdraw_if(const std::function<bool(const Finding&)>& wrong) {
   std::erase_if(findings_, wrong);
+}
+
+void Findings::mark_compared() {
+  for (Finding& f : findings_)
+    if (f.fix.starts_with(kUncertain)) f.fix.erase(0, kUncertain.size());
 }
 
 bool Findings::has_errors() const {

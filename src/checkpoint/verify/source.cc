@@ -86,12 +86,11 @@ struct ScaleFault {
 
 /// Returns the fault of a global scale whose blocks need scales above 448 or below 2^-6. In the
 /// source, their maxima must be from g / 28672 to g, the largest weight that the scale allows.
-ScaleFault scale_fault(const TensorPair& pair) {
-  const LogicalTensor& t = *pair.b.tensor;
+ScaleFault scale_fault(const LogicalTensor& t, const GlobalScale& scale, const BlockRange& blocks) {
   constexpr double kWindow = 448 * 64, kRounding = 1 + 0x1p-8;  // some writers store BF16
-  const double g = 2688 * static_cast<double>(t.globals[0].multiplier),
-               smallest = static_cast<double>(pair.smallest_block),
-               largest = static_cast<double>(pair.largest_block);
+  const double g = 2688 * static_cast<double>(scale.multiplier),
+               smallest = static_cast<double>(blocks.smallest),
+               largest = static_cast<double>(blocks.largest);
   if (largest > g * kRounding)
     return {"scale-saturated", fmt::format("{}: weights up to {:.3g} in the source, and the global "
                                            "scale allows {:.3g}",
@@ -107,10 +106,23 @@ ScaleFault scale_fault(const TensorPair& pair) {
 
 /// Replaces guesses about global scales by what the source shows.
 void check_windows(const std::vector<TensorPair>& pairs, Findings& findings) {
-  std::map<std::string, ScaleFault> faults;
-  for (const TensorPair& pair : pairs)
-    if (pair.largest_block > 0 && is_valid(pair.b.tensor->globals[0]))
-      faults.emplace(pair.b.tensor->module(), scale_fault(pair));
+  std::map<const LogicalTensor*, std::vector<BlockRange>> ranges;
+  for (const TensorPair& pair : pairs) {
+    if (pair.blocks.empty()) continue;
+    std::vector<BlockRange>& all = ranges[pair.b.tensor];
+    all.resize(pair.b.tensor->globals.size());
+    for (std::size_t i = 0; i < pair.blocks.size(); ++i)
+      all[pair.first_global + i].add(pair.blocks[i]);
+  }
+  std::map<std::string, ScaleFault> faults;  // of the first faulty matrix of each weight
+  for (const auto& [t, all] : ranges)
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all[i].largest == 0 || !is_valid(t->globals[i])) continue;
+      ScaleFault& fault = faults[t->module()];
+      if (!fault.code.empty()) continue;
+      fault = scale_fault(*t, t->globals[i], all[i]);
+      if (!fault.code.empty() && all.size() > 1) fault.text += fmt::format(", in matrix {}", i);
+    }
   findings.withdraw_if([&](const Finding& f) {
     const auto found = faults.find(f.tensor);
     return found != faults.end() && (f.code == "scale-saturated" || f.code == found->second.code);
@@ -193,6 +205,7 @@ void compare(const Subject& subject, const CheckpointReader& a, const std::files
     const auto module = guess ? near.find(f.tensor) : near.end();
     return module != near.end() && module->second;
   });
+  findings.mark_compared();
 }
 
 }  // namespace
