@@ -22,6 +22,18 @@ TEST(Fuse, SiblingsThatLoadersMergeShareAKey) {
           << name;
 }
 
+TEST(Fuse, FamiliesAddSiblings) {
+  const std::pair<std::string, std::string> rows[] = {{"bailing_hybrid", "b_proj"},
+                                                      {"olmo_hybrid", "g_proj"},
+                                                      {"kimi_linear", "f_a_proj"},
+                                                      {"dots3_note", "kv_a_proj_with_mqa"}};
+  for (const auto& [type, name] : rows) {
+    const FuseRules rules({}, std::span(&type, 1));
+    const std::string other = type == "dots3_note" ? "g_proj" : "q_proj";
+    EXPECT_EQ(rules.key("l." + name), rules.key("l." + other)) << type;
+  }
+}
+
 TEST(Fuse, OthersDoNot) {
   const FuseRules rules({});
   EXPECT_NE(rules.key("l.0.q_proj"), rules.key("l.1.q_proj"));

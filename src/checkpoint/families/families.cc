@@ -28,6 +28,11 @@ constexpr NameRule kCosmos[] = {
 constexpr NameRule kMamba[] = {{"mamba", kPlainReason, Where::last,
                                 "mixer.in_proj mixer.out_proj mamba.in_proj mamba.out_proj"}};
 
+constexpr std::string_view kQkvb[] = {"q_proj,k_proj,v_proj,b_proj"};
+constexpr std::string_view kQkvg[] = {"q_proj,k_proj,v_proj,g_proj"};
+constexpr std::string_view kQkvgfab[] = {"q_proj,k_proj,v_proj,g_proj,f_a_proj,b_proj"};
+constexpr std::string_view kQkvAG[] = {"q_a_proj,kv_a_proj_with_mqa,g_proj"};
+
 // Sources: `f32` has `_keep_in_fp32_modules` and `_keep_in_fp32_modules_strict` of transformers
 // 5.24, and the corresponding names in checkpoints. Heads among `second_names` are
 // `_tied_weights_keys`.
@@ -118,6 +123,12 @@ constexpr Family kFamilies[] = {
     // Towers in vLLM and SGLang.
     {.model_types = "dots3_note", .second_names = "visual.* audio_tower.*"},
     {.model_types = "minicpmv4_6 minicpmv4_7", .second_names = "vpm.* vit_merger.*"},
+
+    // Layers that vLLM 0.32 or SGLang 0.5.23 fuse.
+    {.model_types = "bailing_hybrid bailing_moe_v3_vl", .fused = kQkvb},
+    {.model_types = "olmo_hybrid", .fused = kQkvg},
+    {.model_types = "kimi_k3 kimi_linear", .fused = kQkvgfab},
+    {.model_types = "dots3_note dots3_note_text kimi_k3 kimi_linear", .fused = kQkvAG},
 
     // Tensors that stay FP32.
     {.model_types = "afmoe",

@@ -1,9 +1,13 @@
 #include "checkpoint/formats/excludes.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <bitset>
 #include <map>
+#include <numeric>
 #include <set>
+#include <span>
 
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/families/family.h"
@@ -29,18 +33,23 @@ constexpr std::string_view kHead = "lm_head";
 /// Characters of globs, and of the expressions that SGLang makes of globs.
 constexpr std::string_view kOfPatterns = "*?[]\\+(){}|^$";
 
-/// Layers that engines fuse to one, and the names of that one in vLLM and SGLang.
+/// Layers that vLLM and SGLang fuse if the last of them exists, and names of the fused layer.
 struct Fused {
   std::string_view parts, names;
 };
 constexpr Fused kFused[] = {
-    {"q_proj k_proj v_proj", "qkv_proj"},
-    {"k_proj v_proj", "kv_proj"},
+    {"q_proj v_proj k_proj", "qkv_proj"},
+    {"v_proj k_proj", "kv_proj"},
+    {"q_proj k_proj v_proj b_proj", "qkvb_proj"},
+    {"q_proj k_proj v_proj g_proj", "in_proj_qkvg fused_qkvg_proj"},
+    {"q_proj k_proj v_proj b_proj f_a_proj", "in_proj_qkvgfab"},
     {"query key value", "qkv_proj"},
     {"gate_proj up_proj", "gate_up_proj"},
     {"c_fc_0 c_fc_1", "gate_up_proj"},
     {"w1 w3", "w13 gate_up_proj"},
     {"q_a_proj kv_a_proj_with_mqa", "fused_qkv_a_proj fused_qkv_a_proj_with_mqa"},
+    {"q_a_proj kv_a_proj_with_mqa g_proj", "fused_qkv_a_g_proj fused_qkv_a_g_proj_with_mqa"},
+    {"fc1 fc3", "fc13"},
     {"wq_a wkv", "fused_wqa_wkv wqkv_a"},
     {"in_proj_qkv in_proj_z", "in_proj_qkvz"},
     {"in_proj_a in_proj_b", "in_proj_ba"},
@@ -95,8 +104,7 @@ std::vector<Form> globs_of(const std::string& end, bool is_subtree, bool has_pre
     add({"*" + end}, {last}, is_part ? Strings{last, below} : Strings{last});
     if (has_prefix) add({"*." + end}, {"." + last}, {"." + last});
   }
-  const bool is_layer = is_number(split_last(end).second);
-  if (!is_layer) add({"*" + end + "*"}, {last, below}, {end});
+  if (!is_number(split_last(end).second)) add({"*" + end + "*"}, {last, below}, {end});
   if (!is_subtree) return forms;
   add({"*" + below + "*"}, {below}, {below});
   if (has_prefix)
@@ -168,9 +176,6 @@ class Modules {
   Modules(const ConfigFacts& facts, const TransformersNames* second) : second_(second) {
     for (const std::string& module : facts.quantized) add_quantized(module);
     for (const Fp8Module& module : facts.fp8) add_quantized(module.name);
-    Strings fused;
-    for (const std::string& name : quantized_) add_fused(name, fused);
-    quantized_.insert(fused.begin(), fused.end());
     has_plain_head_ = std::ranges::none_of(quantized_, [](const std::string& name) {
       return name.find(kHead) != name.npos;  // vLLM looks for substrings
     });
@@ -178,6 +183,9 @@ class Modules {
       add_optional(std::string(kHead));
     for (const KeptModule& module : facts.kept)
       if (module.linear && !(has_plain_head_ && module.name == kHead)) add_kept(module.name);
+    Strings fused;
+    for (const std::string& name : quantized_) add_fused(name, fused);
+    quantized_.insert(fused.begin(), fused.end());
   }
 
   struct Kept {
@@ -203,16 +211,13 @@ class Modules {
       const auto [parent, last] = split_last(kept.name);
       // "moe.up_proj" and "block_sparse_moe.input_linear" are stacks of experts.
       const bool is_stack =
-          is_one_of(std::initializer_list<std::string_view>{"input_linear", "output_linear",
-                                                            "gate_proj", "up_proj", "down_proj"},
+          is_one_of(split_name("input_linear output_linear gate_proj up_proj down_proj", ' '),
                     last) &&
           (parent.ends_with(".moe.") || parent.ends_with(".block_sparse_moe."));
       if (is_stack) names.push_back(std::string(parent) + "experts");
       // The head of multi-token prediction in vLLM.
       if (kept.name.ends_with(".shared_head.head"))
-        names.push_back(
-            std::string(parent.substr(0, parent.size() - std::string_view("shared_head.").size())) +
-            "head");
+        names.push_back(fmt::format("{}head", parent.substr(0, parent.rfind("shared_head."))));
     }
     for (const std::string& layer : expert_layers_) names.push_back(layer);
     for (std::string& name : names) add_optional(std::move(name));
@@ -252,15 +257,15 @@ class Modules {
   /// Adds the fused layers of a module, unless another of their parts is quantized.
   void add_fused(const std::string& name, Strings& names) const {
     const auto [parent, last] = split_last(name);
-    const bool is_quantized = quantized_.contains(name);
+    const auto is_quantized = [&](const std::string& part) { return quantized_.contains(part); };
     for (const Fused& fused : kFused) {
-      const auto parts = split_name(fused.parts, ' ');
-      if (!is_one_of(parts, last)) continue;
-      const bool is_mixed =
-          std::ranges::any_of(parts, [&, &parent = parent](std::string_view part) {
-            return quantized_.contains(fmt::format("{}{}", parent, part));
-          });
-      if (is_mixed && !is_quantized) continue;
+      if (fused.parts.find(last) == fused.parts.npos) continue;
+      Strings parts;
+      for (const std::string_view part : split_name(fused.parts, ' '))
+        parts.push_back(fmt::format("{}{}", parent, part));
+      if (!is_one_of(parts, name)) continue;
+      if (!is_quantized(parts.back()) && !seen_.contains(parts.back())) continue;
+      if (std::ranges::any_of(parts, is_quantized) && !is_quantized(name)) continue;
       for (const std::string_view each : split_name(fused.names, ' '))
         names.push_back(fmt::format("{}{}", parent, each));
     }
@@ -331,10 +336,8 @@ class Chooser {
 
   std::vector<Form> forms_of(const Place& place) const {
     std::vector<Form> forms;
-    const auto begin = place.parts.begin();
-    const bool has_own =
-        std::any_of(begin, begin + static_cast<std::ptrdiff_t>(place.count), is_own);
-    bool is_enough = !has_own;  // "layers.0" could be in any part of a model
+    // "layers.0" could be in any part of a model.
+    bool is_enough = std::ranges::none_of(std::span(place.parts).first(place.count), is_own);
     for (std::size_t i = place.count; i-- > 0;) {
       is_enough = is_enough || is_own(place.parts[i]);
       if (!is_enough || is_number(place.parts[i]) || is_one_of(kPrefixes, place.parts[i])) continue;
@@ -345,8 +348,7 @@ class Chooser {
     return forms;
   }
 
-  /// Chooses entries for the places. Returns smaller places where all entries hit quantized
-  /// modules.
+  /// Chooses entries. Returns smaller places where all entries hit quantized modules.
   std::vector<Place> choose_for(const std::vector<Place>& places) {
     std::map<std::pair<std::string, bool>, std::vector<Form>> choices;
     PieceSearch search;
@@ -388,9 +390,7 @@ class Chooser {
       });
     };
     for (const std::string& name : modules_.quantized()) look(name);
-    std::string prefixes;
-    for (const std::string_view word : kPrefixes) prefixes.append(word).append(".");
-    look(prefixes);
+    look(fmt::format("{}.", fmt::join(kPrefixes, ".")));
     return hits;
   }
 
@@ -409,7 +409,7 @@ class Chooser {
         for (const std::size_t i : chosen_of[id]) times[k] += names[i].insert(k).second;
       });
     std::vector<std::size_t> order(chosen_.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::iota(order.begin(), order.end(), std::size_t{0});
     std::ranges::stable_sort(order, {}, [&](std::size_t i) { return names[i].size(); });
     for (const std::size_t i : order) {
       if (!std::ranges::all_of(names[i], [&](std::size_t k) { return times[k] > 1; })) continue;
@@ -425,7 +425,8 @@ class Chooser {
 };
 
 /// Returns the list with the head in front and the experts of partly quantized layers at the end.
-ExcludeList with_exact_names(ExcludeList list, const Modules& modules) {
+ExcludeList list_of(const Modules& modules, const Syntax& syntax) {
+  ExcludeList list = Chooser(modules, syntax).choose();
   if (modules.has_plain_head()) list.entries.emplace(list.entries.begin(), kHead);
   list.entries.insert(list.entries.end(), modules.single_experts().begin(),
                       modules.single_experts().end());
@@ -483,7 +484,7 @@ ExcludeList exclude_globs(const ConfigFacts& facts) {
   add_second_names(facts, modules);
   for (const KeptModule& module : facts.kept)
     if (!module.linear) modules.add_optional(module.name);
-  return with_exact_names(Chooser(modules, kGlobs).choose(), modules);
+  return list_of(modules, kGlobs);
 }
 
 std::vector<std::string> exclude_expressions(const ConfigFacts& facts) {
@@ -493,7 +494,7 @@ std::vector<std::string> exclude_expressions(const ConfigFacts& facts) {
   // The language model of several parts has a prefix, for which the name alone does not stand.
   if (!facts.model_types.empty() && facts.model_types.front() != facts.model_types.back())
     modules.add_optional(std::string(kHead));
-  return with_exact_names(Chooser(modules, kExpressions).choose(), modules).entries;
+  return list_of(modules, kExpressions).entries;
 }
 
 }  // namespace nvfp4::checkpoint
