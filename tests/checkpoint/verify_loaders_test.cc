@@ -134,6 +134,14 @@ TEST_F(VerifyLoaders, UnknownModelsAreReadByNobody) {
   }
 }
 
+TEST_F(VerifyLoaders, ExpertsInSglangAreUnknown) {
+  bed_.experts();
+  EXPECT_EQ(report("vllm").loaders.at(0).verdict, reads);
+  const LoaderVerdict sglang = report("sglang").loaders.at(0);
+  EXPECT_EQ(sglang.verdict, unknown);
+  EXPECT_NE(sglang.text.find("without a Blackwell GPU"), std::string::npos) << sglang.text;
+}
+
 TEST_F(VerifyLoaders, UnknownVerdictIsNoFault) {
   quantize("modelopt");
   const VerifyReport one = report("tensorrt-llm");

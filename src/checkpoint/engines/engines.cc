@@ -40,7 +40,9 @@ constexpr Engine kEngines[] = {
                "ministral3/Ministral3ForCausalLM mistral/MistralForCausalLM "
                "olmo2/Olmo2ForCausalLM opt/OPTForCausalLM phi3/Phi3ForCausalLM "
                "qwen2/Qwen2ForCausalLM qwen3/Qwen3ForCausalLM starcoder2/Starcoder2ForCausalLM ",
-     .algorithms = " FP8 NVFP4 NVFP4_AWQ W4A16_NVFP4 MIXED_PRECISION "},
+     .algorithms = " FP8 NVFP4 NVFP4_AWQ W4A16_NVFP4 MIXED_PRECISION ",
+     // ModelOptNvFp4FusedMoEMethod in modelopt_quant.py
+     .no_experts = "its class of NVFP4 experts stops without a Blackwell GPU"},
     {.loader = "tensorrt-llm",
      .version = kTensorRtVersion,
      .declared = kTensorRtModels,

@@ -15,6 +15,8 @@ struct Engine {
   std::string_view loaded;
   /// Values of ModelOpt's "quant_algo" that the release accepts. Empty if they are not known.
   std::string_view algorithms = {};
+  /// The reason why no test loads NVFP4 experts. Empty if tests load them.
+  std::string_view no_experts = {};
 
   bool declares(std::string_view architecture) const;
   bool was_loaded(std::string_view model_type, std::string_view architecture) const;

@@ -38,6 +38,8 @@ constexpr Loader kLoaders[] = {
     {.name = kLlamaCpp, .columns = 64},
 };
 
+bool is_expert(const LogicalTensor* t) { return !expert_layer_of(t->module()).empty(); }
+
 class LoaderCheck {
  public:
   LoaderCheck(const Subject& subject, const Loader& loader, Findings& findings)
@@ -53,9 +55,8 @@ class LoaderCheck {
                                 loader_.name));
     judge(format);
     for (const LogicalTensor* t : weights) {
-      const bool expert = !expert_layer_of(t->module()).empty();
       const std::int64_t columns =
-          expert ? std::max(loader_.columns, loader_.expert_columns) : loader_.columns;
+          is_expert(t) ? std::max(loader_.columns, loader_.expert_columns) : loader_.columns;
       if (t->depth() % columns != 0)
         refuse("columns-limit", t->module(),
                fmt::format("{}: {} columns, {} needs a multiple of {}", t->module(), t->depth(),
@@ -106,10 +107,12 @@ class LoaderCheck {
       v.text = "config.json names no architecture";
     else if (!engine.declares(name))
       v.text = fmt::format("{} does not list {}", engine.version, name);
+    else if (!engine.no_experts.empty() && std::ranges::any_of(subject_.nvfp4(), is_expert))
+      v.text = fmt::format("no test loads experts with {}: {}", engine.version, engine.no_experts);
     else if (!engine.was_loaded(subject_.model_type, name))
       v.text = fmt::format("{} lists {}, and no test loads model_type {}", engine.version, name,
                            printable(subject_.model_type));
-    if (engine.was_loaded(subject_.model_type, name)) {
+    else {
       v.verdict = Verdict::reads;
       v.text = fmt::format("tests load {}", name);
     }
@@ -151,7 +154,7 @@ class LoaderCheck {
   void check_single_experts() {
     if (std::ranges::none_of(families_of(subject_.model_type), &Family::only_stacks)) return;
     for (const LogicalTensor* t : subject_.nvfp4())
-      if (t->shape.size() == 2 && !expert_layer_of(t->module()).empty())
+      if (t->shape.size() == 2 && is_expert(t))
         return findings_.add_for(
             loader_.name, Verdict::misreads, "single-experts", t->module(),
             fmt::format("{}: one expert, and {} reads those of {} as stacks only", t->module(),
