@@ -102,38 +102,3 @@ def neighbours(a, b):
     """Reports whether two BF16 or FP16 tensors have equal or adjacent numbers everywhere."""
     bits = [t.view(torch.int16).int() for t in (a, b)]
     return ((a == b) | ((bits[0] - bits[1]).abs() <= 1)).all()
-
-
-def check_random_tensors(theirs, underflow):
-    """`theirs` gives (codes, scales, global scale) as ours() does; `underflow` is their scale of a
-    block whose scale is 0 here."""
-    differ = sum(differences(x, ours(x), theirs(x), 2688, underflow) for x in random_tensors())
-    assert differ < 20  # of 140 thousand, and all of them ties
-
-
-def check_packing(pack):
-    """pack(x, scales as uint8, global scale) gives codes under our scales."""
-    for quantizer in ("mse", "four_over_six"):
-        differ = 0
-        for x in random_tensors():
-            mine = _, scales, multiplier = ours(x, quantizer)
-            differ += differences(x, mine, (pack(x, scales, multiplier), scales), 1536)
-        assert differ < 20
-
-
-def check_negative_zeros(theirs):
-    """They write +0 where we write what the sign bit says."""
-    codes, scales, _ = ours(NEGATIVE_ZEROS)
-    their_codes, their_scales, _ = theirs(NEGATIVE_ZEROS)
-    assert torch.equal(scales, their_scales)
-    nibbles, their_nibbles = nibbles_of(codes), nibbles_of(their_codes)
-    differ = nibbles != their_nibbles
-    assert differ.any() and (nibbles[differ] == 8).all() and (their_nibbles[differ] == 0).all()
-
-
-def check_zero_block(theirs, their_scale):
-    codes, scales, _ = ours(ZERO_BLOCK)
-    their_codes, their_scales, _ = theirs(ZERO_BLOCK)
-    assert torch.equal(codes, their_codes)
-    assert torch.equal(scales[:, 0], their_scales[:, 0])
-    assert (scales[:, 1] == 0).all() and (their_scales[:, 1] == their_scale).all()

@@ -15,34 +15,16 @@ from calibrate_cases import SIZES, bytes_by_name, tokenizer_of_words, write_mode
 from nvfp4 import calibrate as calibration
 from nvfp4.calibrate import Statistics, blocks, calibrate, experts
 from nvfp4.calibrate.turns import Turns
+from test_expert_families import FAMILIES
 
-TEXT = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-            head_dim=16, vocab_size=32, max_position_embeddings=64, pad_token_id=0, bos_token_id=0, eos_token_id=0,
-            tie_word_embeddings=False)
-LATENT = dict(num_key_value_heads=4, q_lora_rank=32, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16,
-              v_head_dim=16)
-ROUTED = dict(n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1, moe_intermediate_size=96,
-              first_k_dense_replace=1)
-LOCAL = dict(num_local_experts=4, num_experts_per_tok=2)
-PLAIN = dict(num_experts=4, num_experts_per_tok=2)
-#: class of the model, class of its configuration, arguments
-FAMILIES = {
-    "mixtral": ("MixtralForCausalLM", "MixtralConfig", TEXT | LOCAL),
-    "qwen3_moe": ("Qwen3MoeForCausalLM", "Qwen3MoeConfig", TEXT | PLAIN | dict(
-        moe_intermediate_size=96, decoder_sparse_step=1, mlp_only_layers=[])),
-    "deepseek_v3": ("DeepseekV3ForCausalLM", "DeepseekV3Config", TEXT | LATENT | ROUTED | dict(n_shared_experts=1)),
-    "gpt_oss": ("GptOssForCausalLM", "GptOssConfig", TEXT | LOCAL),  # stored as stacks, with biases
-    "glm4_moe": ("Glm4MoeForCausalLM", "Glm4MoeConfig", TEXT | ROUTED),
-    "llama4": ("Llama4ForCausalLM", "Llama4TextConfig", TEXT | LOCAL | dict(intermediate_size_mlp=128)),
-    "olmoe": ("OlmoeForCausalLM", "OlmoeConfig", TEXT | PLAIN),
-    "minimax_m2": ("MiniMaxM2ForCausalLM", "MiniMaxM2Config", TEXT | LOCAL),
-}
+NAMES = ("mixtral", "qwen3_moe", "deepseek_v3", "gpt_oss", "glm4_moe", "llama4", "olmoe", "minimax_m2")
+WORDS = dict(vocab_size=32, pad_token_id=0, bos_token_id=0, eos_token_id=0)
 
 
 def write_family(folder, name, **changes):
-    model, config, arguments = FAMILIES[name]
+    model, config, arguments, _ = FAMILIES[name]
     torch.manual_seed(3)
-    getattr(transformers, model)(getattr(transformers, config)(**copy.deepcopy(arguments | changes))).to(
+    getattr(transformers, model)(getattr(transformers, config)(**copy.deepcopy(arguments | WORDS | changes))).to(
         torch.bfloat16).save_pretrained(folder)
     tokenizer_of_words().save_pretrained(folder)
     return folder
@@ -58,7 +40,7 @@ def text(tmp_path_factory):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_statistics_equal_those_of_the_stack(name, dtype, text, tmp_path, monkeypatch):
     model, read = write_family(tmp_path / "model", name), experts.Source.read
     asked = []
@@ -86,7 +68,7 @@ def test_one_pass_writes_what_two_steps_write(name, text, tmp_path):
     assert bytes_by_name(tmp_path / "one") == bytes_by_name(tmp_path / "two")
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_experts_see_their_routed_tokens(name, text, tmp_path):
     """Llama 4's own module multiplies zeros for all others, and would count them."""
     statistics = calibrate(write_family(tmp_path / "model", name), text, tmp_path / "stats", **SIZES)

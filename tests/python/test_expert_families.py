@@ -53,6 +53,7 @@ FAMILIES = {
     "mixtral": ("MixtralForCausalLM", "MixtralConfig", TEXT | dict(num_local_experts=4, num_experts_per_tok=2),
                 {"expert": 24}),
     "deepseek_v3": ("DeepseekV3ForCausalLM", "DeepseekV3Config", TEXT | LATENT | ROUTED, {"expert": 12}),
+    "glm4_moe": ("Glm4MoeForCausalLM", "Glm4MoeConfig", TEXT | ROUTED, {"expert": 12}),
     "olmoe": ("OlmoeForCausalLM", "OlmoeConfig", TEXT | dict(num_experts=4, num_experts_per_tok=2), {"expert": 24}),
     "minimax_m2": ("MiniMaxM2ForCausalLM", "MiniMaxM2Config", TEXT | dict(
         num_local_experts=4, num_experts_per_tok=2), {"expert": 24}),
