@@ -15,7 +15,8 @@ FP8 = torch.float8_e4m3fn
 
 
 class ModelOpt:
-    """What a packer gives where ours gives 0: `zeros` is the scale of a block of zeros, `underflow` of one that underflows."""
+    """A packer. `zeros` and `underflow` are its scales of blocks whose scale is 0 here: of zeros, and too small."""
+
     zeros, underflow, underflown = 0x38, 0x01, b"\xd5"  # ±3 · 2^-9
 
     def __init__(self):
