@@ -122,7 +122,7 @@ def powers_of_two(dtype):
 
 
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16, torch.float32))
-def test_powers_of_two_dequantize_to_equal_values_of_modelopt(modelopt, dtype):
+def test_powers_of_two_dequantize_to_equal_values(modelopt, dtype):
     for codes, scales, mine in powers_of_two(dtype):
         other = modelopt.dequantize(codes, scales, torch.tensor([2.0**-6]), None, dtype)
         assert torch.equal(mine, other), scales[0]  # -0 equals 0, which their code 8 decodes to
