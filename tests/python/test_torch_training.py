@@ -13,6 +13,7 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 pytest.importorskip("nvfp4.transformers").register()
 
 from safetensors.torch import load_file, save_file
+from test_fp8_layers import loaded, logits
 from test_torch_quantize import different
 
 import nvfp4
@@ -37,15 +38,6 @@ def folders(tmp_path_factory):
         return made[key]
 
     return make
-
-
-def loaded(folder, dtype=torch.float32):
-    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
-
-
-def logits(model):
-    with torch.no_grad():
-        return model(TOKENS).logits
 
 
 def prepared_layers(model):
