@@ -115,11 +115,9 @@ TEST_F(CacheScales, HfQuantConfigDeclaresNvfp4) {
   EXPECT_EQ(cache_codes(out_), std::set<std::string>{});
   run.format = "compressed-tensors";
   run.overwrite = true;
-  const auto warnings = quantize_checkpoint(run).warnings;
-  EXPECT_TRUE(std::ranges::any_of(warnings, [](const std::string& w) {
-    return w ==
-           "keys and values are to be cached in NVFP4, which compressed-tensors cannot declare";
-  })) << testing::PrintToString(warnings);
+  EXPECT_THAT(quantize_checkpoint(run).warnings,
+              testing::Contains("keys and values are to be cached in NVFP4, which "
+                                "compressed-tensors cannot declare"));
   EXPECT_FALSE(LoadedModel(out_).has(kFirst + ".k_scale"));
 }
 
@@ -149,10 +147,8 @@ TEST_F(CacheScales, GoWithTheirDeclaration) {
         .push_back({{"model.layers.0.mlp.k_scale", DType::f32, {1}}, encode({2}, DType::f32)});
     source.write(dir_ / (from + "-in"));
     auto convert = convert_options(dir_ / (from + "-in"), dir_ / (from + "-bf16"), "bf16");
-    const auto report = convert_checkpoint(convert);
-    EXPECT_TRUE(std::ranges::any_of(report.warnings, [](const std::string& w) {
-      return w.starts_with("the scales of keys and values are left out, since the output");
-    })) << testing::PrintToString(report.warnings);
+    EXPECT_TRUE(says(convert_checkpoint(convert).warnings,
+                     "the scales of keys and values are left out, since the output"));
     const LoadedModel plain(convert.output);
     for (const std::string& attention : {kFirst, kSecond})
       for (const char* name : {".k_proj.k_scale", ".v_proj.v_scale", ".k_scale", ".v_scale"})

@@ -2,6 +2,14 @@
 
 namespace nvfp4::fused_layers_test {
 
+/// Quantizes a model and returns the action of each tensor by its name.
+std::map<std::string, std::string> actions_of(const fs::path& in, const fs::path& out) {
+  std::map<std::string, std::string> actions;
+  for (const TensorReport& t : quantize_checkpoint(quantize_options(in, out)).tensors)
+    actions[t.name] = t.action;
+  return actions;
+}
+
 /// q_proj and v_proj could be quantized, but loaders make one module of them and k_proj.
 TEST(FusedLayers, FusedPartnersOfAnExcludedWeightAreExcluded) {
   const TempDir dir;
@@ -39,10 +47,7 @@ TEST(FusedLayers, FourBitWeightsOfTheInputStay) {
   QuantizeCheckpointOptions options = quantize_options(dir / "in", dir / "mid");
   options.include = {"*.q_proj.weight", "*.v_proj.weight"};
   quantize_checkpoint(options);
-  std::map<std::string, std::string> actions;
-  for (const TensorReport& t :
-       quantize_checkpoint(quantize_options(dir / "mid", dir / "out")).tensors)
-    actions[t.name] = t.action;
+  auto actions = actions_of(dir / "mid", dir / "out");
   EXPECT_EQ(actions[p + "q_proj.weight"], "moved");
   EXPECT_EQ(actions[p + "v_proj.weight"], "moved");
 }
@@ -57,10 +62,7 @@ TEST(RowsThatAreNoMultipleOf16, KeepAMatrix) {
                                      random_tensor(p + "experts.0.w2.weight", {64, 64})};
   append(tensors, mxfp4_matrix(p + "shared.up_proj", 40, 64, 118, 124));
   write_model(dir / "in", {tensors}, kLlamaConfig);
-  std::map<std::string, std::string> actions;
-  for (const TensorReport& t :
-       quantize_checkpoint(quantize_options(dir / "in", dir / "out")).tensors)
-    actions[t.name] = t.action;
+  auto actions = actions_of(dir / "in", dir / "out");
   EXPECT_EQ(actions[p + "up_proj.weight"], "kept");
   EXPECT_EQ(actions[p + "down_proj.weight"], "quantized");
   EXPECT_EQ(actions[p + "experts.0.w1.weight"], "kept");

@@ -8,6 +8,7 @@ namespace nvfp4::own_files_test {
 
 constexpr const char* kList = "nvfp4.files.json";
 constexpr const char* kShard = "model-00002-of-00003.safetensors";
+constexpr const char* kLost = "modeling_llama.py: is no part of the output any more";
 
 std::ptrdiff_t changed(const VerifyReport& report) {
   return std::ranges::count(report.findings, "changed-file", &Finding::code);
@@ -23,6 +24,7 @@ class OwnFiles : public ::testing::Test {
   }
 
   QuantizeReport write() { return quantize_checkpoint(options_); }
+  void resume() { options_.overwrite = false, options_.resume = true; }
 
   void expect_refused(const std::string& file) {
     const auto before = files_of(out_);
@@ -94,8 +96,7 @@ TEST_F(OwnFiles, OverwriteRefusesForeignCopiesOfCarriedFiles) {
 TEST_F(OwnFiles, OverwriteKeepsEditedCard) {
   write_text(out_ / "README.md", read_text(out_ / "README.md") + "mine");
   const std::string edited = read_text(out_ / "README.md");
-  options_.overwrite = false;
-  options_.resume = true;
+  resume();
   flip(out_ / "tokenizer.json");
   EXPECT_EQ(write().card, "README.md");
   EXPECT_EQ(read_text(out_ / "README.md"), edited);
@@ -104,9 +105,7 @@ TEST_F(OwnFiles, OverwriteKeepsEditedCard) {
   for (int i = 0; i < 2; ++i) {
     const QuantizeReport report = write();
     EXPECT_EQ(report.card, "README-NVFP4.md");
-    EXPECT_TRUE(std::ranges::any_of(report.warnings, [](const std::string& w) {
-      return w.find("README.md: nvfp4 did not write it as it is") != w.npos;
-    }));
+    EXPECT_TRUE(says(report.warnings, "README.md: nvfp4 did not write it as it is"));
     EXPECT_EQ(read_text(out_ / "README.md"), edited);
     EXPECT_EQ(read_text(out_ / "README-NVFP4.md"), expected_.at("README.md"));
     fs::remove(out_ / kList);  // for the second time without it
@@ -114,8 +113,7 @@ TEST_F(OwnFiles, OverwriteKeepsEditedCard) {
 }
 
 TEST_F(OwnFiles, ResumeRefusesToReplaceAnotherCard) {
-  options_.overwrite = false;
-  options_.resume = true;
+  resume();
   write_text(dir_ / "in" / "README.md", "the model's");
   for (const char* card : {"edited", "edited again"}) {
     write_text(out_ / "README.md", card);
@@ -130,8 +128,7 @@ TEST_F(OwnFiles, ResumeRefusesToReplaceAnotherCard) {
 }
 
 TEST_F(OwnFiles, ResumeRemovesWhatTheSourceLost) {
-  options_.overwrite = false;
-  options_.resume = true;
+  resume();
   const auto lose = [&](const std::string& name) {
     fs::remove(dir_ / "in" / name);
     const QuantizeReport report = write();
@@ -142,10 +139,7 @@ TEST_F(OwnFiles, ResumeRemovesWhatTheSourceLost) {
   lose("assets/LICENSE");
   EXPECT_FALSE(fs::exists(out_ / "assets"));
   write_text(out_ / "modeling_llama.py", "mine");
-  const auto warnings = lose("modeling_llama.py");
-  EXPECT_TRUE(std::ranges::any_of(warnings, [](const std::string& w) {
-    return w.find("modeling_llama.py: is no part of the output any more") != w.npos;
-  }));
+  EXPECT_TRUE(says(lose("modeling_llama.py"), kLost));
   EXPECT_EQ(read_text(out_ / "modeling_llama.py"), "mine");
 }
 
@@ -157,8 +151,7 @@ struct InterruptedOutput : OwnFiles {
                                           {"CHILD_OUTPUT", out_.string()},
                                           {"CHILD_KILL_AFTER", "21"}});
     EXPECT_TRUE(fs::exists(out_ / "nvfp4.partial.json"));
-    options_.overwrite = false;
-    options_.resume = true;
+    resume();
   }
 };
 
@@ -174,9 +167,7 @@ TEST_F(InterruptedOutput, ResumeRemovesLostFiles) {
 TEST_F(InterruptedOutput, ResumeKeepsAnothersFileOfALostName) {
   fs::remove(dir_ / "in" / "modeling_llama.py");
   write_text(out_ / "modeling_llama.py", "mine");
-  EXPECT_TRUE(std::ranges::any_of(write().warnings, [](const std::string& w) {
-    return w.find("modeling_llama.py: is no part of the output any more") != w.npos;
-  }));
+  EXPECT_TRUE(says(write().warnings, kLost));
   EXPECT_EQ(read_text(out_ / "modeling_llama.py"), "mine");
 }
 
@@ -280,8 +271,7 @@ TEST_F(OwnFiles, SampleRemovesOnlyItsOwn) {
 }
 
 TEST_F(OwnFiles, ResumeRefusesFlippedBitInCompleteOutput) {
-  options_.overwrite = false;
-  options_.resume = true;
+  resume();
   flip(out_ / kShard);
   expect_error<ValueError>([&] { write(); }, {kShard, "other bytes", "--overwrite"});
   flip(out_ / kShard);
@@ -314,8 +304,7 @@ void take_from_list(const fs::path& list, const char* part) {
 }
 
 TEST_F(OwnFiles, ResumeRefusesShardsWithoutHash) {
-  options_.overwrite = false;
-  options_.resume = true;
+  resume();
   const std::string list = read_text(out_ / kList);
   for (const char* part : {"xxh3", static_cast<const char*>(nullptr)}) {
     take_from_list(out_ / kList, part);
@@ -330,8 +319,7 @@ TEST_F(OwnFiles, ResumeRefusesShardsWithoutHash) {
 }
 
 TEST_F(OwnFiles, ResumeWritesOtherFilesAgain) {
-  options_.overwrite = false;
-  options_.resume = true;
+  resume();
   flip(out_ / "tokenizer.json");
   const auto warnings = write().warnings;
   EXPECT_EQ(std::ranges::count_if(warnings,

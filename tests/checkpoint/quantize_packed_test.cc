@@ -5,8 +5,10 @@
 namespace nvfp4::quantize_packed_test {
 
 using enum safetensors::DType;
+using ::testing::AllOf, ::testing::Contains, ::testing::EndsWith, ::testing::StartsWith;
 
 constexpr const char* kAttention = "*.self_attn.*";
+constexpr const char* kRounded = "1 MXFP4 weights are rounded";
 
 const std::string kQ = "model.layers.0.self_attn.q_proj", kK = "model.layers.0.self_attn.k_proj",
                   kV = "model.layers.0.self_attn.v_proj", kUp = "model.layers.1.mlp.up_proj";
@@ -376,9 +378,7 @@ TEST_F(QuantizePacked, Mxfp4BesideAPlainPartnerIsQuantized) {
     EXPECT_EQ(t.action, "quantized") << t.name;
     EXPECT_GT(t.squared_error, 0) << t.name;
   }
-  EXPECT_TRUE(std::ranges::any_of(report.warnings, [&](const std::string& w) {
-    return w.starts_with("1 MXFP4 weights are rounded") && w.ends_with(gate);
-  })) << testing::PrintToString(report.warnings);
+  EXPECT_THAT(report.warnings, Contains(AllOf(StartsWith(kRounded), EndsWith(gate))));
 }
 
 TEST_F(QuantizePacked, ConvertGivesMxfp4ItsPartnersScale) {
@@ -392,9 +392,7 @@ TEST_F(QuantizePacked, ConvertGivesMxfp4ItsPartnersScale) {
   const QuantizeReport report = convert(dir / "mixed", dir / "out", "compressed-tensors");
   for (const TensorReport& t : report.tensors)
     EXPECT_EQ(t.action, t.name.starts_with(gate) ? "moved" : "quantized") << t.name;
-  EXPECT_TRUE(std::ranges::any_of(report.warnings, [&](const std::string& w) {
-    return w.starts_with("1 MXFP4 weights are rounded") && w.ends_with(up);
-  })) << testing::PrintToString(report.warnings);
+  EXPECT_THAT(report.warnings, Contains(AllOf(StartsWith(kRounded), EndsWith(up))));
   EXPECT_EQ(findings_of(dir / "out"), "");
   EXPECT_EQ(LoadedModel(dir / "out").at(gate + ".weight_packed").bytes,
             LoadedModel(dir / "q").at(gate + ".weight").bytes);
