@@ -19,7 +19,7 @@ from .._quantization_config import Schemes
 from .._quantize import known_method
 from .modules import STACKS
 from .quantize import layers_of, stored_names, weights_of
-from .weights import is_transposed, positive
+from .weights import check_memory, check_values, is_transposed, positive
 
 #: The files of a checkpoint that describe its bytes. An export has no such files.
 _DESCRIPTIONS = "README.md", "nvfp4.files.json"
@@ -207,8 +207,7 @@ def _check_layer(name, layer, parts, source):
     """Raises FormatError or UnsupportedError unless NVFP4 weights of the checkpoint make up the parameters of a layer."""
     for part in weights_of(layer):
         parameter, pieces = getattr(layer, part), parts[part]
-        if parameter.is_meta:
-            raise UnsupportedError(f"{name}.{part} is on the device meta, must be on cpu or cuda")
+        check_memory(f"{name}.{part}", parameter)
         for module, index in pieces:
             weight = source.weights[module]
             if (weight.rows, weight.cols) != (len(index), parameter.shape[-1]):
@@ -266,8 +265,7 @@ def export(model: nn.Module, folder: Union[str, PathLike]) -> None:
     state = {}
     for name, tensor in model.state_dict().items():
         state[name] = (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).cpu()
-        if not bool(state[name].isfinite().all()):
-            raise InvalidValueError(f"{name}: has NaN or infinities, all elements must be finite", code="NV0310")
+        check_values(name, state[name])
     if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_rank():
         return
     folder = Path(folder)

@@ -2,9 +2,10 @@
 
 import sys
 
+import torch
 from torch import nn
 
-from .._errors import FormatError, InvalidValueError
+from .._errors import FormatError, InvalidValueError, UnsupportedError
 from .._quantize import global_scales, quantize
 
 
@@ -39,6 +40,18 @@ def positive(name, scales):
     if wrong.numel():
         raise FormatError(f"tensor '{name}': {wrong[0].item()}, must be positive and finite")
     return scales
+
+
+def check_values(name, tensor):
+    """Raises UnsupportedError for a tensor without values, and InvalidValueError for one with NaN or infinities."""
+    check_memory(name, tensor)
+    if tensor.numel() and not bool(torch.stack(tensor.aminmax()).isfinite().all()):
+        raise InvalidValueError(f"{name}: has NaN or infinities, all elements must be finite", code="NV0310")
+
+
+def check_memory(name, tensor):
+    if tensor.is_meta:
+        raise UnsupportedError(f"{name} is on the device meta, must be on cpu or cuda")
 
 
 def quantizes_inputs(scheme):
