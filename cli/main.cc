@@ -129,7 +129,9 @@ std::string help_of(const Command& command) {
 
 /// Returns the keyword at a place of a text, if it is a whole word, or "".
 std::string_view keyword_at(std::string_view text, std::size_t at) {
-  const auto is_of_word = [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; };
+  const auto is_of_word = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  };
   std::size_t end = at;
   while (end < text.size() && is_of_word(text[end])) ++end;
   return text.substr(at, end - at);

@@ -127,12 +127,13 @@ void add_rounded(const QuantizeReport& report, const Style& style, Table& facts)
                                : "--report FILE lists all of them")});
 }
 
-/// Returns the error of the best choice at some budgets, relative to that with 4 bits.
+/// Returns the error of the best choice at some budgets, relative to that at the first.
 std::string curve_table(const QuantizeReport& report, const Style& style) {
   Table table("rr");
-  table.title({style.dim("bits"), style.dim("error of " + report.error_of)});
+  const bool bits = report.curve_over == "bits";
+  table.title({style.dim(bits ? "bits" : "W4A16"), style.dim("error of " + report.error_of)});
   for (const BudgetPoint& p : report.curve)
-    table.add({fmt::format("{:.2f}", p.bits),
+    table.add({bits ? number(p.budget, "{:.2f}") : number(p.budget, "{:.0f} %"),
                number(100 * p.error / report.curve.front().error, "{:.2f} %")});
   return table.text() + '\n';
 }

@@ -174,16 +174,18 @@ std::string error_chart(const std::vector<Kind>& kinds, const char* title) {
       grid, lines, x_labels);
 }
 
-std::string curve_chart(const std::vector<BudgetPoint>& curve) {
+std::string curve_chart(const BudgetCurve& curve) {
   std::vector<BudgetPoint> shown;
-  for (const BudgetPoint& p : curve)
-    if (p.error > 0 && std::isfinite(p.error) && std::isfinite(p.bits)) shown.push_back(p);
-  if (shown.size() < 2 || !(shown.back().bits > shown.front().bits)) return {};
-  const double most = shown.front().error, low = shown.front().bits, high = shown.back().bits;
+  for (const BudgetPoint& p : curve.points)
+    if (p.error > 0 && std::isfinite(p.error) && std::isfinite(p.budget)) shown.push_back(p);
+  if (shown.size() < 2 || !(shown.back().budget > shown.front().budget)) return {};
+  const char* unit = curve.of_bits ? "bits" : "% W4A16";
+  const char* axis = curve.of_bits ? "bits per weight" : "% of multiplications in W4A16";
+  const double most = shown.front().error, low = shown.front().budget, high = shown.back().budget;
   double least = most;
   for (const BudgetPoint& p : shown) least = std::min(least, p.error);
   const double decades = std::max(1.0, std::ceil(std::log10(most / least) - 1e-9));
-  const auto at_x = [&](double bits) { return css_percent((bits - low) / (high - low)); };
+  const auto at_x = [&](double budget) { return css_percent((budget - low) / (high - low)); };
   const auto at_y = [&](double error) {
     return css_percent(std::max(0.0, std::log10(most / error)) / decades);
   };
@@ -195,23 +197,22 @@ std::string curve_chart(const std::vector<BudgetPoint>& curve) {
   }
   const Axis x = axis_around(low, high);
   for (int i = 0; i < x.count; ++i)
-    if (const double bits = x.low + x.step * i; bits >= low && bits <= high)
-      x_labels += fmt::format("<span style='left:{}'>{:.4g}</span>", at_x(bits), bits);
+    if (const double budget = x.low + x.step * i; budget >= low && budget <= high)
+      x_labels += fmt::format("<span style='left:{}'>{:.4g}</span>", at_x(budget), budget);
   for (std::size_t i = 0; i < shown.size(); ++i) {
     const BudgetPoint &p = shown[i], &before = shown[i == 0 ? 0 : i - 1];
     lines += fmt::format(
-        "<line x1='{}' y1='{}' x2='{}' y2='{}'><title>{:.3f} bits: {:.4g} %</title></line>",
-        at_x(before.bits), at_y(before.error), at_x(p.bits), at_y(p.error), p.bits,
+        "<line x1='{}' y1='{}' x2='{}' y2='{}'><title>{:.3f} {}: {:.4g} %</title></line>",
+        at_x(before.budget), at_y(before.error), at_x(p.budget), at_y(p.error), p.budget, unit,
         100 * p.error / most);
   }
   return fmt::format(
-      "<figure><figcaption>Least error for a number of bits, relative to {:.3f} bits. The axis is "
+      "<figure><figcaption>Least error for a budget, relative to {:.3f} {}. The axis is "
       "logarithmic.</figcaption>\n<div class='plot'><div class='ys' aria-hidden='true'>{}</div>"
-      "\n<svg role='img' aria-label='Error over bits per weight, {:.3f} to {:.3f}: the table below "
+      "\n<svg role='img' aria-label='Error over {}, {:.3f} to {:.3f}: the table below "
       "has the numbers'><g class='grid'>{}</g>\n<g class='s0'>{}</g></svg>\n<div class='xs' "
-      "aria-hidden='true'>{}</div><p class='axis' aria-hidden='true'>bits per weight</p></div>"
-      "</figure>\n",
-      low, y_labels, low, high, grid, lines, x_labels);
+      "aria-hidden='true'>{}</div><p class='axis' aria-hidden='true'>{}</p></div></figure>\n",
+      low, unit, y_labels, axis, low, high, grid, lines, x_labels, axis);
 }
 
 std::string code_chart(const std::vector<std::uint64_t>& counts) {

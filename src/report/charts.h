@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "nvfp4/checkpoint/checkpoint.h"
-#include "report/layers.h"
+#include "report/report.h"
 
 /// Charts as inline SVG. Positions are percentages, so a chart is as wide as its page and its text
 /// keeps its size. The numbers of each chart are also in a table.
@@ -26,9 +26,9 @@ Axis axis_around(double low, double high);
 /// such as "Relative error".
 std::string error_chart(const std::vector<Kind>& kinds, const char* title);
 
-/// Returns the remaining share of the first point's error over bits, with a logarithmic axis. The
-/// result is "" unless two points have an error.
-std::string curve_chart(const std::vector<BudgetPoint>& curve);
+/// Returns the remaining share of the first point's error over the budget, with a logarithmic axis.
+/// The result is "" unless two points have an error.
+std::string curve_chart(const BudgetCurve& curve);
 
 /// Returns the counts of the sixteen codes by value, -6 to 6.
 std::string code_chart(const std::vector<std::uint64_t>& counts);

@@ -59,7 +59,8 @@ Json json_of(const QuantizeReport& report) {
     tensors.push_back(std::move(tensor));
   }
   Json curve = Json::array();
-  for (const BudgetPoint& p : report.curve) curve.push_back({{"bits", p.bits}, {"error", p.error}});
+  for (const BudgetPoint& p : report.curve)
+    curve.push_back({{report.curve_over, p.budget}, {"error", p.error}});
   Json rules = Json::array();
   for (const RecipeRuleReport& r : report.rules)
     rules.push_back({{"line", r.line},

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
 #include "report/report.h"
@@ -16,10 +18,10 @@ RunJson report_in(const std::string& file) {
 
 }  // namespace
 
-std::vector<BudgetPoint> budget_curve(const std::filesystem::path& run) {
+BudgetCurve budget_curve(const std::filesystem::path& run) {
   const std::string file = run.string();
   const RunJson json = report_in(file);
-  std::vector<BudgetPoint> curve;
+  BudgetCurve curve;
   const auto points = json.find("curve");
   if (points == json.end()) return curve;
   require<FormatError>(points->is_array(), "{}: \"curve\" must be a list", file);
@@ -31,9 +33,10 @@ std::vector<BudgetPoint> budget_curve(const std::filesystem::path& run) {
                            file, key);
       return it->get<double>();
     };
-    curve.push_back({number("bits"), number("error")});
-    require<FormatError>(curve.size() == 1 || curve[curve.size() - 2].bits <= curve.back().bits,
-                         "{}: \"curve\" is not by bits", file);
+    if (curve.points.empty()) curve.of_bits = !point.is_object() || !point.contains("w4a16");
+    curve.points.push_back({number(curve.of_bits ? "bits" : "w4a16"), number("error")});
+    require<FormatError>(std::ranges::is_sorted(curve.points, {}, &BudgetPoint::budget),
+                         "{}: \"curve\" is not by budget", file);
   }
   return curve;
 }

@@ -294,19 +294,20 @@ std::string token_table(const std::map<std::string, double>& tokens) {
                        rows + "</tbody></table>");
 }
 
-std::string curve_section(const std::vector<BudgetPoint>& curve) {
+std::string curve_section(const BudgetCurve& curve) {
   const std::string chart = curve_chart(curve);
   if (chart.empty()) return {};
   std::string rows;
-  for (const BudgetPoint& p : curve)
-    rows += fmt::format("<tr><th scope='row'>{:.3f}</th><td>{}</td></tr>\n", p.bits,
-                        measure(100 * p.error / curve.front().error, "{:.4g}", " %"));
+  for (const BudgetPoint& p : curve.points)
+    rows += fmt::format("<tr><th scope='row'>{:.3f}</th><td>{}</td></tr>\n", p.budget,
+                        measure(100 * p.error / curve.points.front().error, "{:.4g}", " %"));
   return chart +
-         scrolling("Error over bits",
-                   "<table><caption>Least summed error for a number of bits, relative to the "
-                   "fewest bits</caption><thead><tr><th scope='col'>bits per weight</th>"
-                   "<th scope='col'>error</th></tr></thead><tbody>\n" +
-                       rows + "</tbody></table>");
+         scrolling("Error over the budget",
+                   "<table><caption>Least summed error for a budget, relative to the smallest "
+                   "budget</caption><thead><tr><th scope='col'>" +
+                       std::string(curve.of_bits ? "bits per weight" : "% in W4A16") +
+                       "</th><th scope='col'>error</th></tr></thead><tbody>\n" + rows +
+                       "</tbody></table>");
 }
 
 std::string calibration_section(const PageInput& in) {
@@ -339,7 +340,7 @@ std::string page(const PageInput& in) {
              kPolicy, escape(in.b.path), kStyle) +
          header(in) + "<main>\n" + section("error", "Error by layer", error_section(in)) +
          section("against", "Side by side", side_by_side(in)) +
-         section("bits", "Error over bits", curve_section(in.curve)) +
+         section("bits", "Error over the budget", curve_section(in.curve)) +
          section("calibration", "Calibration", calibration_section(in)) +
          section("histograms", "Codes and block scales of b", histogram_section(in.b)) +
          section("size", "Size", size_section(in)) +

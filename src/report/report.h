@@ -36,13 +36,19 @@ struct ComparedWith {
   TensorErrors outputs = {};  ///< errors of its layers' outputs; empty without statistics
 };
 
+/// The least error over budgets.
+struct BudgetCurve {
+  std::vector<BudgetPoint> points = {};  ///< by budget
+  bool of_bits = true;  ///< bits per weight; else percentage of multiplications in W4A16
+};
+
 /// The input of page().
 struct PageInput {
   CompareReport difference;  ///< difference of a and b
   InspectReport a, b;        ///< `b` with histograms
   std::size_t worst = 50;    ///< number of tensors to list
   std::vector<MethodShares> method_shares = {};
-  std::vector<BudgetPoint> curve = {};        ///< error by bits, from --bits or --size
+  BudgetCurve curve = {};
   std::map<std::string, double> tokens = {};  ///< number of calibration tokens of each weight
   TensorErrors outputs = {};  ///< errors of b's layer outputs; empty without statistics
   std::optional<ComparedWith> compared_with = {};
@@ -50,9 +56,9 @@ struct PageInput {
 
 /// Returns the gptq weights in the --report of quantize. Throws IoError, FormatError.
 std::vector<MethodShares> method_shares(const std::filesystem::path& run);
-/// Returns the "curve" of that report, by bits. It is empty unless the run had --bits or --size.
+/// Returns the "curve" of that report. It is empty unless the run had --bits, --size or --w4a4.
 /// Throws IoError, FormatError.
-std::vector<BudgetPoint> budget_curve(const std::filesystem::path& run);
+BudgetCurve budget_curve(const std::filesystem::path& run);
 
 /// Returns the result of compare_checkpoints() as one HTML page. The page loads nothing: no script,
 /// no font, no image. The same input gives the same bytes.

@@ -10,12 +10,13 @@ using checkpoint::Allocation;
 using checkpoint::Alternatives;
 
 /// The least error of every choice within the budget.
-double exact(const std::vector<Alternatives>& layers, std::size_t from, std::uint64_t budget) {
+double exact(const std::vector<Alternatives>& layers, std::size_t from, checkpoint::Budget budget) {
   if (from == layers.size()) return 0;
   double best = INFINITY;
   for (const auto& a : layers[from])
-    if (a.bytes <= budget)
-      best = std::min(best, a.error + exact(layers, from + 1, budget - a.bytes));
+    if (a.bytes <= budget.bytes && a.slow <= budget.slow)
+      best = std::min(
+          best, a.error + exact(layers, from + 1, {budget.bytes - a.bytes, budget.slow - a.slow}));
   return best;
 }
 
@@ -35,8 +36,8 @@ TEST(Budget, ChoiceIsNearTheBestAndTheBound) {
     }
     const std::uint64_t least = checkpoint::least_bytes(layers);
     for (std::uint64_t budget = least; budget <= most; budget += 1 + (most - least) / 5) {
-      const Allocation found = checkpoint::allocate(layers, budget);
-      const double best = exact(layers, 0, budget);
+      const Allocation found = checkpoint::allocate(layers, {budget});
+      const double best = exact(layers, 0, {budget});
       double error = 0;
       std::uint64_t bytes = 0;
       for (std::size_t l = 0; l < layers.size(); ++l) {
@@ -49,10 +50,44 @@ TEST(Budget, ChoiceIsNearTheBestAndTheBound) {
       EXPECT_GE(error, best);
       EXPECT_LE(error, best + step);
       EXPECT_LE(found.bound, best + 1e-6);
-      const Allocation least = checkpoint::allocate_exactly(layers, budget);
+      const Allocation least = checkpoint::allocate_exactly(layers, {budget});
       EXPECT_TRUE(least.exact);
       EXPECT_NEAR(least.error, best, 1e-6);
       EXPECT_LE(least.bytes, budget);
+    }
+  }
+}
+
+TEST(Budget, TwoBudgets_RandomLayers_ChoiceIsTheBest) {
+  std::mt19937 random(4);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<Alternatives> layers(1 + random() % 6);
+    std::uint64_t most = 0, all_slow = 0;
+    for (Alternatives& all : layers) {  // W4A4, W4A16, larger formats
+      const std::uint64_t bytes = 1 + random() % 40, slow = 1 + random() % 9;
+      const double error = static_cast<double>(random() % 1000);
+      all = {{bytes, error + static_cast<double>(random() % 1000)}, {bytes, error, slow}};
+      for (int i = 0; i < static_cast<int>(random() % 3); ++i)
+        all.push_back(
+            {bytes + random() % 40, error * static_cast<double>(random() % 10) / 10, slow});
+      most += std::ranges::max_element(all, {}, &checkpoint::Alternative::bytes)->bytes;
+      all_slow += slow;
+    }
+    const std::uint64_t least = checkpoint::least_bytes(layers);
+    for (int part = 0; part < 25; ++part) {
+      const checkpoint::Budget budget = {least + (most - least) * (part % 5) / 4,
+                                         all_slow * (part / 5) / 4};
+      const double best = exact(layers, 0, budget);
+      const Allocation near = checkpoint::allocate(layers, budget);
+      const Allocation found = checkpoint::allocate_exactly(layers, budget);
+      EXPECT_TRUE(found.exact);
+      EXPECT_NEAR(found.error, best, 1e-6);
+      EXPECT_GE(near.error, best - 1e-6);
+      EXPECT_LE(near.bound, best + 1e-6);
+      for (const Allocation& of : {near, found}) {
+        EXPECT_LE(of.bytes, budget.bytes);
+        EXPECT_LE(of.slow, budget.slow);
+      }
     }
   }
 }
@@ -75,15 +110,15 @@ TEST(Budget, FortyLayersAreChosenExactly) {
     const auto layers = layers_of_any_size(40, spread);
     const std::uint64_t least = checkpoint::least_bytes(layers);
     for (int part = 1; part < 10; ++part)
-      EXPECT_TRUE(checkpoint::allocate_exactly(layers, least + least * part / 4).exact) << part;
+      EXPECT_TRUE(checkpoint::allocate_exactly(layers, {least + least * part / 4}).exact) << part;
   }
 }
 
 TEST(Budget, SearchLimit_Reached_ReturnsTheBestFound) {
   const auto layers = layers_of_any_size(1000, 1e-5);
   const std::uint64_t budget = checkpoint::least_bytes(layers) * 3 / 2;
-  const Allocation hull = checkpoint::allocate(layers, budget);
-  const Allocation found = checkpoint::allocate_exactly(layers, budget, 100'000);
+  const Allocation hull = checkpoint::allocate(layers, {budget});
+  const Allocation found = checkpoint::allocate_exactly(layers, {budget}, 100'000);
   EXPECT_FALSE(found.exact);
   EXPECT_LE(found.error, hull.error);
   EXPECT_EQ(found.bound, hull.bound);

@@ -9,8 +9,9 @@ namespace nvfp4 {
 struct TestStatistics {
   std::vector<float> diagonal;
   float count = 100, amax = 0;
-  std::vector<float> triangle = {};     ///< empty: none
-  std::vector<float> sensitivity = {};  ///< one number; empty: none
+  std::vector<float> triangle = {};           ///< empty: none
+  std::vector<float> sensitivity = {};        ///< one number; empty: none
+  std::vector<float> input_sensitivity = {};  ///< a sum and a number of tokens; empty: none
 };
 
 inline TestTensor floats(const std::string& name, const std::vector<float>& values) {
@@ -27,6 +28,8 @@ inline void write_statistics(const std::filesystem::path& path,
     tensors.push_back(floats(module + ".count", {s.count}));
     tensors.push_back(floats(module + ".amax", {s.amax}));
     if (!s.sensitivity.empty()) tensors.push_back(floats(module + ".sensitivity", s.sensitivity));
+    if (!s.input_sensitivity.empty())
+      tensors.push_back(floats(module + ".input_sensitivity", s.input_sensitivity));
     if (!s.triangle.empty()) tensors.push_back(floats(module + ".gram", s.triangle));
   }
   write_shard(path, tensors, metadata);

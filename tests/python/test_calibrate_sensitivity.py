@@ -198,6 +198,16 @@ def test_the_choice_of_bits_uses_it(model, text, tmp_path):
         assert any("no sensitivity of" in warning for warning in report["warnings"]) == (of == "outputs")
 
 
+def test_the_choice_of_w4a4_needs_input_sensitivities(model, text, tmp_path):
+    calibrate(model, text, tmp_path / "stats", **SIZES)
+    report = nvfp4.quantize_checkpoint(model, tmp_path / "out", w4a4=0.5, statistics=tmp_path / "stats")
+    assert report["error_of"] == "last hidden state"
+    assert report["curve"][0]["w4a16"] == report["curve"][-1]["error"] == 0
+    calibrate(model, text, tmp_path / "stats", sensitivity=0, **SIZES)
+    with pytest.raises(nvfp4.InvalidValueError, match="has no input sensitivity of"):
+        nvfp4.quantize_checkpoint(model, tmp_path / "none", w4a4=0.5, statistics=tmp_path / "stats")
+
+
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
 def test_numbers_that_are_not_positive_are_refused(model, text, value, tmp_path):
     statistics = calibrate(model, text, tmp_path / "stats", **SIZES)

@@ -222,6 +222,11 @@ def test_the_curve_of_bits_is_plotted(tmp_path):
     places = [float(y) for y in re.findall(r"y2='([0-9.]+)%'><title>", section)]
     assert places[0] == 0 and places == sorted(places) and places[-1] <= 100, "the error falls"
     assert section.count("<tr>") == len(curve) + 1
+    shares = {"tensors": [], "curve": [{"w4a16": 100 - 50 * error, "error": error} for error in (2, 1, 0)]}
+    (tmp_path / "run.json").write_text(json.dumps(shares))
+    nvfp4.compare(tmp_path / "a", tmp_path / "b", html=tmp_path / "shares.html", run=tmp_path / "run.json")
+    points = re.findall(r"<title>([0-9.]+) % W4A16: ([0-9.e-]+) %</title>", (tmp_path / "shares.html").read_text("utf-8"))
+    assert points == [("0.000", "100"), ("50.000", "50")]
     for broken in ({"tensors": [], "curve": 3}, {"tensors": [], "curve": [{"bits": 5}]},
                    {"tensors": [], "curve": [{"bits": 6, "error": 1}, {"bits": 5, "error": 1}]}):
         (tmp_path / "run.json").write_text(json.dumps(broken))

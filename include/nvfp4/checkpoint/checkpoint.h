@@ -79,9 +79,9 @@ struct RecipeRuleReport {
   std::string first;         ///< name of the first `decided` weight
 };
 
-/// The error at a number of bits per weight.
+/// The least error at a budget: a number of bits per weight, or a percentage of multiplications.
 struct BudgetPoint {
-  double bits = 0, error = 0;
+  double budget = 0, error = 0;
 };
 
 /// The result of quantize_checkpoint(), convert_checkpoint() and repair_checkpoint().
@@ -100,9 +100,10 @@ struct QuantizeReport {
   Scheme scheme = Scheme::w4a4;
   std::string recipe;                   ///< "recipe mlp", or the file's name; "": none
   std::vector<RecipeRuleReport> rules;  ///< rules of the recipe, in its order
-  std::vector<BudgetPoint> curve;       ///< least error at some budgets, with `bits` or `size`
-  std::string error_of;  ///< meaning of the errors in `curve`: "last hidden state", "outputs",
-                         ///< "weights"; "": none
+  std::vector<BudgetPoint> curve;       ///< least error at some budgets: `bits`, `size`, `w4a4`
+  std::string curve_over;  ///< "bits", or "w4a16": percentage of multiplications; "": none
+  std::string error_of;    ///< meaning of the errors in `curve`: "last hidden state", "outputs",
+                           ///< "weights"; "": none
   int threads = 0;
   int shards = 0, shards_reused = 0;  ///< number of shards; of these written by an earlier run
   int rank = 0, ranks = 1;            ///< see QuantizeCheckpointOptions

@@ -134,6 +134,11 @@ struct QuantizeCheckpointOptions : RunOptions {
   /// and the model card, as a recipe.
   std::optional<double> bits;
   std::optional<std::uint64_t> size;
+  /// The least share of the multiplications of a forward pass in W4A4 layers. Other layers become
+  /// W4A16, by the sensitivities of `statistics`. It can be given with `bits` or `size`.
+  std::optional<double> w4a4;
+  /// Reports whether the layers' formats are chosen by a budget.
+  bool has_budget() const { return bits || size || w4a4; }
   /// A weight that is not in the file is quantized by mse, with a warning. The file's amaxes are
   /// used if `input_amax` and the input have none.
   std::optional<std::filesystem::path> statistics;
@@ -226,6 +231,13 @@ inline constexpr OptionRow<QuantizeCheckpointOptions> kQuantizeOptions[] = {
      .value = "BYTES",
      .text = "the same, for an output of BYTES, such as 24GiB",
      .effect = Effect::form},
+    {.names = "--w4a4",
+     .member = &QuantizeCheckpointOptions::w4a4,
+     .value = "SHARE",
+     .text = "choose layers for W4A16, so that W4A4 layers have SHARE of the multiplications, from "
+             "0 to 1; by the sensitivities of --statistics",
+     .effect = Effect::form,
+     .most = 1},
     {.names = "--input-amax",
      .member = &QuantizeCheckpointOptions::input_amax,
      .value = "FILE",

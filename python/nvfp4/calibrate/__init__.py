@@ -273,8 +273,8 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
     gram_memory  bytes for the Gram matrices of a layer while it runs, for inputs kept instead, and for batches that
                wait for a matrix of the model; what has no place there waits on disk, beside `out`, and matrices are
                read more often. None: 8 K² of the largest K, at least 64 MiB. It changes no byte of what is written
-    sensitivity  on how many tokens to measure how the last hidden state changes when each layer alone is quantized, which
-               `nvfp4 quantize --bits` weighs errors by; 0: not at all. None: as many as add a tenth to the time, 16 to
+    sensitivity  on how many tokens to measure how the last hidden state changes when each layer alone is quantized, for
+               `nvfp4 quantize --bits` and `--w4a4`; 0: not at all. None: as many as add a tenth to the time, 16 to
                512, if `out` is written
     progress   called with lines for people
     Returns the Statistics; None for a dry run. Raises IoError, FormatError, InvalidValueError,

@@ -30,8 +30,8 @@ def arguments(given=None):
                    "runs, for inputs kept instead, and for batches that wait for a matrix; the rest is on disk, beside "
                    "STATS or OUT (8 K² bytes of the largest K, at least 64 MiB)")
     a.add_argument("--sensitivity", type=int, metavar="N", help="tokens on which to measure how the last hidden state "
-                   "changes when each layer alone is quantized, which nvfp4 quantize --bits weighs errors by; 0: not at "
-                   "all (as many as add a tenth to the time, 16 to 512; 0 without --out)")
+                   "changes when each layer alone is quantized, for nvfp4 quantize --bits and --w4a4; 0: not at all "
+                   "(as many as add a tenth to the time, 16 to 512; 0 without --out)")
     a.add_argument("--windows", type=int, default=256, metavar="N", help="number of windows of the text (256)")
     a.add_argument("--context", type=int, default=512, metavar="N", help="tokens in a window (512)")
     a.add_argument("--batch", type=int, default=8, metavar="N", help="windows at a time (8)")

@@ -29,7 +29,11 @@ class Nothing final : public Output {
   }
 };
 
-constexpr std::array kForms = {Action::nvfp4, Action::fp8, Action::fp8_channel, Action::keep};
+constexpr std::array kForms = {Action::nvfp4, Action::fp8, Action::fp8_channel, Action::keep,
+                               Action::w4a16};
+constexpr std::size_t kNvfp4 = 0, kFp8 = 1, kFp8Channel = 2, kKeep = 3, kW4A16 = 4;
+/// All multiplications of a forward pass, in the unit of Alternative::slow.
+constexpr double kAllSlow = 0x1p40;
 
 /// A trial run: its plan and the outcomes of all weights.
 struct Trial {
@@ -57,7 +61,8 @@ Trial tried(const ModelFolder& model, TransformOptions options, Action action) {
 struct Layer {
   std::string pattern;  ///< pattern of its experts
   std::vector<std::string> modules;
-  std::uint64_t elements = 0;
+  double multiplications = 0;  ///< of a forward pass, for each token of the statistics
+  double input_error = 0;      ///< error if the inputs are quantized
   std::array<Alternative, kForms.size()> forms = {};
 };
 
@@ -75,8 +80,13 @@ class Chooser {
   }
 
   ChosenLayers run() {
-    const Trial four = tried(model_, options_, Action::nvfp4);
-    weigh(four.plan);
+    const bool weighs = options_.bits || options_.size;
+    Trial four;
+    if (weighs)
+      four = tried(model_, options_, Action::nvfp4);
+    else
+      four.plan = make_plan(model_, options_);
+    if (weighs) weigh(four.plan);
     std::map<std::string, std::size_t> layer_of;
     std::map<std::size_t, std::size_t> of_tensor;
     std::uint64_t elements = 0;
@@ -92,18 +102,23 @@ class Chooser {
       else
         layer.pattern = experts + ".*";
       const auto n = static_cast<std::uint64_t>(unit.slice.rows * unit.slice.cols);
-      layer.elements += n;
       elements += n;
       of_tensor.emplace(unit.tensor, it->second);
-      layer.forms[3].bytes += 2 * n;
+      layer.forms[kKeep].bytes += 2 * n;
+      if (options_.w4a4) add_inputs(layer, four.plan, unit);
     }
     require<ValueError>(!layers_.empty(),
                         "{}: no weight is quantized, so there is no format to choose",
                         model_.root.string());
+    if (options_.w4a4) require_inputs();
+    if (!weighs) {
+      choice_.recipe = recipe(elements, 0);
+      return std::move(choice_);
+    }
     std::map<std::string_view, std::size_t> by_name;
     for (const auto& [t, layer] : of_tensor) {
       by_name[four.plan.tensors[t].name] = layer;
-      add(layers_[layer].forms[0], four, t);
+      add(layers_[layer].forms[kNvfp4], four, t);
     }
     std::uint64_t rest = overhead(four.plan);
     for (std::size_t t = 0; t < four.plan.tensors.size(); ++t)
@@ -113,7 +128,7 @@ class Chooser {
       for (std::size_t t = 0; t < eight.plan.tensors.size(); ++t) {
         const auto it = by_name.find(eight.plan.tensors[t].name);
         if (it == by_name.end()) continue;
-        add(layers_[it->second].forms[eight_ == Action::fp8 ? 1 : 2], eight, t);
+        add(layers_[it->second].forms[eight_ == Action::fp8 ? kFp8 : kFp8Channel], eight, t);
       }
     }
     choice_.recipe = recipe(elements, rest);
@@ -139,11 +154,42 @@ class Chooser {
       choice_.error_of = "last hidden state";
       return;
     }
+    require<ValueError>(!options_.w4a4, ErrorCode::statistics,
+                        "w4a4 = {}: {} has no sensitivity of {} of {} weights: {}{}; hint: nvfp4 "
+                        "calibrate writes it",
+                        options_.w4a4.value_or(0), options_.statistics->string(), missing, all,
+                        printable(first), missing > 1 ? ", ..." : "");
     sensitivity_.clear();
     choice_.warnings.push_back(fmt::format(
         "{}: has no sensitivity of {} of {} weights: layers are chosen by the errors of their "
         "outputs: {}{}",
         options_.statistics->string(), missing, all, printable(first), missing > 1 ? ", ..." : ""));
+  }
+
+  /// Adds the multiplications of a unit and the error of quantized inputs.
+  void add_inputs(Layer& layer, const Plan& plan, const Unit& unit) {
+    const InputStatistics* s = plan.statistics->find(unit.slice.module);
+    ++inputs_;
+    if (s == nullptr || s->input_sensitivity == 0) {
+      if (without_inputs_++ == 0) first_without_ = unit.slice.module;
+      return;
+    }
+    const double n = static_cast<double>(unit.slice.rows * unit.slice.cols) * s->count;
+    layer.multiplications += n;
+    multiplications_ += n;
+    // The members of a layer were measured together.
+    layer.input_error = std::max(layer.input_error, s->input_sensitivity);
+  }
+
+  void require_inputs() const {
+    require<ValueError>(without_inputs_ == 0, ErrorCode::statistics,
+                        "w4a4 = {}: {} has no input sensitivity of {} of {} weights: {}{}; hint: "
+                        "nvfp4 calibrate writes it",
+                        options_.w4a4.value_or(0), options_.statistics->string(), without_inputs_,
+                        inputs_, printable(first_without_), without_inputs_ > 1 ? ", ..." : "");
+    require<ValueError>(multiplications_ > 0 && std::isfinite(multiplications_),
+                        ErrorCode::statistics, "w4a4 = {}: {} has no counts of tokens",
+                        options_.w4a4.value_or(0), options_.statistics->string());
   }
 
   void add(Alternative& to, const Trial& trial, std::size_t t) const {
@@ -172,53 +218,92 @@ class Chooser {
     return bytes;
   }
 
+  /// Returns the numbers of the forms that a layer can get.
+  std::vector<std::size_t> possible_forms() const {
+    std::vector<std::size_t> forms = {kNvfp4};
+    if (options_.w4a4) forms.push_back(kW4A16);
+    if (!options_.bits && !options_.size) return forms;
+    forms.push_back(kKeep);
+    if (has_fp8_) forms.push_back(eight_ == Action::fp8 ? kFp8 : kFp8Channel);
+    return forms;
+  }
+
+  /// Sets the error of W4A4 inputs, and the slow multiplications of the other forms. Without
+  /// another budget these are the bytes.
+  void add_slow(Layer& layer) const {
+    auto& forms = layer.forms;
+    forms[kW4A16] = forms[kNvfp4];
+    forms[kNvfp4].error += layer.input_error;
+    const auto slow =
+        static_cast<std::uint64_t>(std::floor(layer.multiplications / multiplications_ * kAllSlow));
+    for (std::size_t f = 0; f < forms.size(); ++f)
+      (options_.bits || options_.size ? forms[f].slow : forms[f].bytes) += f == kNvfp4 ? 0 : slow;
+  }
+
+  /// Returns the budget of `bits` or `size`. `least`: the smallest number of bytes.
+  std::uint64_t byte_budget(std::uint64_t least, std::uint64_t elements, std::uint64_t rest) const {
+    if (options_.bits) {
+      require<ValueError>(bits_of(least, elements) <= *options_.bits,
+                          "bits = {}: the least is {:.3f}", *options_.bits,
+                          bits_of(least, elements));
+      return static_cast<std::uint64_t>(*options_.bits * static_cast<double>(elements) / 8);
+    }
+    require<ValueError>(least + rest <= *options_.size,
+                        "size = {}: the least is {} bytes, {} of them not quantized",
+                        *options_.size, least + rest, rest);
+    return *options_.size - rest;
+  }
+
+  static double bits_of(std::uint64_t bytes, std::uint64_t elements) {
+    return 8 * static_cast<double>(bytes) / static_cast<double>(elements);
+  }
+
   std::shared_ptr<const Recipe> recipe(std::uint64_t elements, std::uint64_t rest) {
-    std::vector<std::vector<std::size_t>> forms;
+    const bool by_bytes = options_.bits || options_.size;
+    const std::vector<std::size_t> forms = possible_forms();
     std::vector<Alternatives> alternatives;
-    for (const Layer& layer : layers_) {
-      forms.push_back({0, 3});
-      if (has_fp8_) forms.back().push_back(eight_ == Action::fp8 ? 1 : 2);
+    for (Layer& layer : layers_) {
+      if (options_.w4a4) add_slow(layer);
       Alternatives& all = alternatives.emplace_back();
-      for (const std::size_t f : forms.back()) all.push_back(layer.forms[f]);
+      for (const std::size_t f : forms) all.push_back(layer.forms[f]);
     }
     const std::uint64_t least = least_bytes(alternatives);
-    const auto bits_of = [&](std::uint64_t bytes) {
-      return 8 * static_cast<double>(bytes) / static_cast<double>(elements);
-    };
-    std::uint64_t budget = 0;
-    if (options_.bits) {
-      require<ValueError>(bits_of(least) <= *options_.bits, "bits = {}: the least is {:.3f}",
-                          *options_.bits, bits_of(least));
-      budget = static_cast<std::uint64_t>(*options_.bits * static_cast<double>(elements) / 8);
-    } else {
-      require<ValueError>(least + rest <= *options_.size,
-                          "size = {}: the least is {} bytes, {} of them not quantized",
-                          *options_.size, least + rest, rest);
-      budget = *options_.size - rest;
-    }
+    Budget budget;
+    const auto slow =
+        static_cast<std::uint64_t>(std::llround((1 - options_.w4a4.value_or(0)) * kAllSlow));
+    budget.bytes = by_bytes ? byte_budget(least, elements, rest) : slow;
+    if (by_bytes && options_.w4a4) budget.slow = slow;
     std::uint64_t most = 0;
     for (const Alternatives& all : alternatives)
       most += std::ranges::max_element(all, {}, &Alternative::bytes)->bytes;
     constexpr int kPoints = 24;
     for (int i = 0; i <= kPoints; ++i) {
-      const Allocation at =
-          allocate(alternatives, least + (most - least) * static_cast<unsigned>(i) / kPoints);
-      choice_.curve.push_back({bits_of(at.bytes), at.error});
+      Budget part = budget;
+      part.bytes = least + (most - least) * static_cast<unsigned>(i) / kPoints;
+      const Allocation at = allocate(alternatives, part);
+      choice_.curve.push_back(
+          {by_bytes ? bits_of(at.bytes, elements) : 100 * static_cast<double>(at.bytes) / kAllSlow,
+           at.error});
     }
+    choice_.curve_over = by_bytes ? "bits" : "w4a16";
+    if (!by_bytes) choice_.error_of = "last hidden state";
     const Allocation best = allocate_exactly(alternatives, budget);
     if (!best.exact)
-      choice_.warnings.push_back(
-          fmt::format("{}: the search ended after {} partial choices: the error is {:.6g}, the "
-                      "least cannot be below {:.6g}",
-                      options_.bits ? "bits" : "size", kMostNodes, best.error, best.bound));
+      choice_.warnings.push_back(fmt::format(
+          "{}: the search ended after {} partial choices: the error is {:.6g}, the least cannot be "
+          "below {:.6g}",
+          options_.bits   ? "bits"
+          : options_.size ? "size"
+                          : "w4a4",
+          kMostNodes, best.error, best.bound));
     std::array<Json, kForms.size()> names;
     for (Json& list : names) list = Json::array();
     for (std::size_t l = 0; l < layers_.size(); ++l) {
-      Json& list = names[forms[l][best.chosen[l]]];
+      Json& list = names[forms[best.chosen[l]]];
       if (!layers_[l].pattern.empty()) list.push_back(layers_[l].pattern);
       for (const std::string& module : layers_[l].modules) list.push_back(module);
     }
-    std::string text = fmt::format("about: {}\nrules:", Json(about(bits_of(best.bytes))).dump());
+    std::string text = fmt::format("about: {}\nrules:", Json(about(best, elements)).dump());
     bool any = false;
     for (std::size_t f = 1; f < kForms.size(); ++f) {
       if (names[f].empty()) continue;
@@ -230,10 +315,17 @@ class Chooser {
     return std::make_shared<const Recipe>(parse_recipe(text, "the choice"));
   }
 
-  std::string about(double bits) const {
-    return options_.bits
-               ? fmt::format("chosen for {} bits a weight, {:.3f} used", *options_.bits, bits)
-               : fmt::format("chosen for {} bytes, {:.3f} bits a weight", *options_.size, bits);
+  std::string about(const Allocation& best, std::uint64_t elements) const {
+    std::string text;
+    const double bits = bits_of(best.bytes, elements);
+    if (options_.bits) text = fmt::format("{} bits a weight, {:.3f} used", *options_.bits, bits);
+    if (options_.size) text = fmt::format("{} bytes, {:.3f} bits a weight", *options_.size, bits);
+    if (options_.w4a4)
+      text +=
+          fmt::format("{}{} of the multiplications in W4A4, {:.3f} used", text.empty() ? "" : "; ",
+                      *options_.w4a4,
+                      1 - static_cast<double>(text.empty() ? best.bytes : best.slow) / kAllSlow);
+    return "chosen for " + text;
   }
 
   const ModelFolder& model_;
@@ -243,6 +335,9 @@ class Chooser {
   std::vector<Layer> layers_;
   // Keyed by tensor; empty if it is not used.
   std::map<std::string, double, std::less<>> sensitivity_;
+  double multiplications_ = 0;
+  std::size_t inputs_ = 0, without_inputs_ = 0;  ///< numbers of units
+  std::string first_without_;
   ChosenLayers choice_;
 };
 

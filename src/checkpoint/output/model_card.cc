@@ -150,8 +150,7 @@ class Card {
                                             shell_word(name_ + "-NVFP4"))
                               : "nvfp4 quantize path/to/model path/to/model-NVFP4";
     Json known = {{"format", plan_.format->name}, {"method", options_.chosen.text()}};
-    const bool has_budget = options_.bits || options_.size;  // it chose the layers
-    if (options_.layers == nullptr || has_budget)
+    if (options_.layers == nullptr || options_.has_budget())  // the budget chose the layers
       known["recipe"] = nullptr;
     else if (!options_.layers->name.empty())
       known["recipe"] = options_.layers->name;

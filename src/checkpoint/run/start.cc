@@ -76,6 +76,16 @@ void check_given(const QuantizeCheckpointOptions& options) {
   });
   require<OptionsError>(!options.bits || (*options.bits >= 4.5 && *options.bits <= 16),
                         "bits = {}, must be from 4.5 to 16", options.bits.value_or(0));
+  if (!options.w4a4) return;
+  require<OptionsError>(*options.w4a4 >= 0 && *options.w4a4 <= 1, "w4a4 = {}, must be from 0 to 1",
+                        *options.w4a4);
+  require<OptionsError>(options.statistics.has_value(),
+                        "w4a4 = {}: statistics are not set, which have the sensitivities of the "
+                        "layers; hint: nvfp4 calibrate writes them",
+                        *options.w4a4);
+  require<OptionsError>(options.scheme == Scheme::w4a4,
+                        "w4a4 = {} and scheme w4a16 are both set; hint: leave one of them out",
+                        *options.w4a4);
 }
 
 RunContext start_run(const RunOptions& options, std::vector<UsedPath> also_read) {
@@ -108,9 +118,9 @@ RunContext start_run(TransformOptions& options) {
   if (recipe.scheme) options.scheme = *recipe.scheme;
   // A recipe that changes nothing leaves no trace: the output has the bytes of a run without it.
   if (recipe.rules.empty() && recipe.kv_cache.empty()) return run;
-  require<OptionsError>(!options.bits && !options.size,
-                        "bits or size is set and a recipe is given, which chooses the layers, too; "
-                        "hint: leave one of them out");
+  require<OptionsError>(!options.has_budget(),
+                        "bits, size or w4a4 is set and a recipe is given, which chooses the "
+                        "layers, too; hint: leave one of them out");
   options.layers = std::make_shared<const Recipe>(std::move(recipe));
   return run;
 }

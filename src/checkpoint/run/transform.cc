@@ -21,7 +21,7 @@ namespace {
 void require_any_quantized(const Plan& plan, const TransformOptions& options) {
   constexpr std::string_view kPlain[] = {"kept", "merged", "cast", "dequantized"};
   constexpr std::string_view kAround[] = {"embedding", "lm_head", "norm"};
-  if (options.bits || options.size) return;
+  if (options.has_budget()) return;
   if (std::ranges::any_of(plan.rules, [](const RecipeRuleReport& rule) {
         return rule.action == "keep" && rule.decided > 0;
       }))
@@ -54,7 +54,7 @@ QuantizeReport transform_checkpoint(TransformOptions options) try {
                           .ignores = options.task == Task::quantize});
   if (options.takes_scheme) options.scheme = model.scheme;
   ChosenLayers choice;
-  if (options.bits || options.size) {
+  if (options.has_budget()) {
     choice = choose_recipe(model, options);
     options.layers = choice.recipe;
   }
@@ -63,6 +63,7 @@ QuantizeReport transform_checkpoint(TransformOptions options) try {
   const std::unique_ptr<Output> output = make_output(model, plan, options);
   QuantizeReport report = write_plan(plan, options, run, *output);
   report.curve = std::move(choice.curve);
+  report.curve_over = choice.curve_over;
   report.error_of = choice.error_of;
   warnings.insert(warnings.end(), choice.warnings.begin(), choice.warnings.end());
   report.warnings.insert(report.warnings.begin(), warnings.begin(), warnings.end());

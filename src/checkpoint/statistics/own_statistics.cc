@@ -26,7 +26,7 @@ constexpr const char* kVersion = "1";
 /// that module has the Gram matrix.
 constexpr const char* kSameInputKey = "same_input";
 constexpr std::string_view kDiagonal = ".diag", kAmax = ".amax", kCount = ".count", kGram = ".gram",
-                           kSensitivity = ".sensitivity";
+                           kSensitivity = ".sensitivity", kInputSensitivity = ".input_sensitivity";
 
 class OwnStatistics final : public Statistics {
  public:
@@ -107,11 +107,22 @@ class OwnStatistics final : public Statistics {
     require<FormatError>(s.amax >= 0 && std::isfinite(s.amax), ErrorCode::statistics,
                          "{}: {}{} = {}, must be finite and not negative", path().string(),
                          printable(module), kAmax, s.amax);
-    if (file_.find(fmt::format("{}{}", module, kSensitivity)) == nullptr) return;
-    s.sensitivity = scalar(module, kSensitivity).value_or(-1);
-    require<FormatError>(s.sensitivity > 0, ErrorCode::statistics,
-                         "{}: {}{} must be one number, finite and positive", path().string(),
-                         printable(module), kSensitivity);
+    if (file_.find(fmt::format("{}{}", module, kSensitivity)) != nullptr) {
+      s.sensitivity = scalar(module, kSensitivity).value_or(-1);
+      require<FormatError>(s.sensitivity > 0, ErrorCode::statistics,
+                           "{}: {}{} must be one number, finite and positive", path().string(),
+                           printable(module), kSensitivity);
+    }
+    const TensorInfo* inputs = file_.find(fmt::format("{}{}", module, kInputSensitivity));
+    if (inputs == nullptr) return;
+    if (is_number(*inputs) && inputs->shape == std::vector<std::int64_t>{2}) {
+      const std::vector<double> sum = read(*inputs);
+      s.input_sensitivity = sum[0] / sum[1];
+    }
+    require<FormatError>(s.input_sensitivity > 0 && std::isfinite(s.input_sensitivity),
+                         ErrorCode::statistics,
+                         "{}: {} must be a sum and a number of tokens, finite and positive",
+                         path().string(), printable(inputs->name));
   }
 
   void find_grams() {

@@ -22,6 +22,9 @@ struct InputStatistics {
   /// Relative change of the last hidden state per output error of a token, both squared. 0 if the
   /// file has none.
   double sensitivity = 0;
+  /// Relative change of the last hidden state, squared, if the inputs are quantized. 0 if the file
+  /// has none.
+  double input_sensitivity = 0;
   bool gram = false;         ///< the file holds XᵀX
   std::size_t tensor = 0;    ///< used by the reader: index of the diagonal
   std::size_t triangle = 0;  ///< used by the reader: index of XᵀX
