@@ -322,4 +322,34 @@ TEST(StackedNvfp4, WithoutExpertsIsRefused) {
   }
 }
 
+/// Step 3.5: "moe.gate_proj" [E, N, K], which vLLM also reads as "moe.experts.0.gate_proj".
+TEST(StackedNvfp4, StacksOfStepBecomeSingleExperts) {
+  const TempDir dir;
+  std::vector<TestTensor> stacks, single;
+  for (const char* name : {"gate_proj", "up_proj", "down_proj"}) {
+    const bool down = std::string_view(name) == "down_proj";
+    const std::int64_t rows = down ? 64 : 48, cols = down ? 48 : 64;
+    stacks.push_back(
+        random_tensor(fmt::format("model.layers.0.moe.{}.weight", name), {2, rows, cols}));
+    const auto middle = stacks.back().bytes.begin() + 2 * rows * cols;
+    for (int expert = 0; expert < 2; ++expert) {
+      single.push_back(stacks.back());
+      single.back().spec = {fmt::format("model.layers.0.moe.experts.{}.{}.weight", expert, name),
+                            DType::bf16,
+                            {rows, cols}};
+      single.back().bytes = expert == 0 ? std::vector(stacks.back().bytes.begin(), middle)
+                                        : std::vector(middle, stacks.back().bytes.end());
+    }
+  }
+  const std::string config = R"({"model_type": "step3p5", "hidden_size": 64})";
+  write_model(dir / "stacks", {stacks}, config);
+  write_model(dir / "single", {single}, config);
+  quantize_checkpoint(quantize_options(dir / "stacks", dir / "a"));
+  quantize_checkpoint(quantize_options(dir / "single", dir / "b"));
+  EXPECT_TRUE(LoadedModel(dir / "a").tensors.contains(
+      "model.layers.0.moe.experts.1.down_proj.weight_scale"));
+  expect_same_tensors(dir / "a", dir / "b");
+  EXPECT_EQ(findings_of(dir / "a"), "");
+}
+
 }  // namespace nvfp4::stacked_experts_test

@@ -26,8 +26,10 @@ struct Layer {
 }  // namespace
 
 std::string expert_layer_of(std::string_view module) {
-  const std::size_t at = after_experts(module);
-  return std::string(at == std::string_view::npos ? "" : module.substr(0, at - 1));
+  if (const std::size_t at = after_experts(module); at != std::string_view::npos)
+    return std::string(module.substr(0, at - 1));
+  const std::string_view parent = module.substr(0, std::min(module.rfind('.'), module.size()));
+  return std::string(parent.ends_with(".moe") && module.ends_with("_proj") ? parent : "");
 }
 
 std::string without_expert_number(std::string_view module) {

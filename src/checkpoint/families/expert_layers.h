@@ -11,7 +11,8 @@
 /// weights.
 namespace nvfp4::checkpoint {
 
-/// Returns "a.experts" for "a.experts.7.w1" and "a.experts.gate_up_proj", and "" for other names.
+/// Returns "a.experts" for "a.experts.7.w1" and "a.experts.gate_up_proj", "a.moe" for
+/// "a.moe.gate_proj", and "" for other names.
 std::string expert_layer_of(std::string_view module);
 
 /// Returns one name for all experts: "a.experts.7.w1" becomes "a.experts.*.w1". Other names stay.

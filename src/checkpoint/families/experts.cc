@@ -61,7 +61,9 @@ std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
   const std::string_view module = module_of(tensor.name);
   const std::size_t dot = module.rfind('.');
   const std::string_view last = module.substr(dot + 1);
-  const std::string parent(module.substr(0, dot));
+  std::string parent(module.substr(0, dot));
+  // Step 3.5 stacks "moe.gate_proj", and vLLM (models/step3p5.py) reads "moe.experts.0.gate_proj".
+  if (parent.ends_with("moe")) parent += ".experts";
   const bool down = last == "down_proj" || last == "w2";
   const bool fused = last == "gate_up_proj";
   const bool transposed = known ? *known : is_transposed(tensor, down, config);
