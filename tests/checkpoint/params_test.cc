@@ -70,6 +70,25 @@ TEST_F(Params, OfOthersAreCarriedAsTheyAre) {
   EXPECT_EQ(read_text(out_ / "params.json"), other);
 }
 
+/// Mistral's NVFP4: the names of compressed-tensors, declared under "quantization".
+TEST_F(Params, DeclareNvfp4UnderEitherKey) {
+  write_shard(in_ / "consolidated.safetensors",
+              {random_tensor(kW1 + ".weight", {128, 128}), random_tensor("norm.weight", {128})});
+  write_text(in_ / "params.json", R"({"dim": 128, "n_layers": 1})");
+  run();
+  Json params = read("params.json");
+  const Json declared = params["quantization_config"];
+  params.erase("quantization_config");
+  params["quantization"] = declared;
+  fs::remove(out_ / "config.json");
+  write_text(out_ / "params.json", params.dump());
+  convert(out_, dir_ / "again", "compressed-tensors");
+  expect_same_tensors(out_, dir_ / "again");
+  params = Json::parse(read_text(dir_ / "again" / "params.json"));
+  EXPECT_EQ(params["quantization_config"], declared);
+  EXPECT_FALSE(params.contains("quantization"));
+}
+
 TEST_F(Params, ResumeKeepsThem) {
   run();
   auto options = quantize_options(in_, out_);
