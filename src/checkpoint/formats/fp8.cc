@@ -1,8 +1,9 @@
-// FP8 weights. DeepSeek-V3 stores one scale for each 128 x 128 block. ModelOpt and Mistral store
-// one for the matrix. compressed-tensors stores one for the matrix or for each row. All scales
-// multiply, "inv" or not. For MXFP8, ModelOpt and compressed-tensors store a power of two for each
-// 32 columns.
-// Source: github.com/deepseek-ai/DeepSeek-V3, inference/fp8_cast_bf16.py.
+// FP8 and INT8 weights. DeepSeek-V3 stores one scale for each 128 x 128 block. ModelOpt and Mistral
+// store one for the matrix. compressed-tensors stores one for the matrix or for each row. All
+// scales multiply, "inv" or not. For MXFP8, ModelOpt and compressed-tensors store a power of two
+// for each 32 columns. INT8 is integers times one scale for the matrix or for each row. Sources:
+// github.com/deepseek-ai/DeepSeek-V3, inference/fp8_cast_bf16.py;
+// github.com/vllm-project/compressed-tensors, compressors/naive_quantized ("int-quantized").
 #include "checkpoint/formats/format.h"
 
 namespace nvfp4::checkpoint {
@@ -109,5 +110,27 @@ constexpr const WeightNames* kReads[] = {
 }  // namespace
 
 const CheckpointFormat kFp8 = {.name = "fp8", .reads = kReads};
+
+extern const CheckpointFormat kInt8;
+
+namespace {
+
+/// Reports whether these are integers with scales. ComfyUI's may be those of a rotated matrix.
+bool claims_int8(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  return codes.info->dtype == safetensors::DType::i8 && codes.info->shape.size() == 2 &&
+         table.find(module + ".weight_scale") && !table.find(module + ".comfy_quant");
+}
+
+const WeightNames kInt8Names = {.format = &kInt8,
+                                .encoding = Encoding::int8,
+                                .codes = ".weight",
+                                .scales = ".weight_scale",
+                                .input = ".input_scale",
+                                .claims = claims_int8};
+constexpr const WeightNames* kInt8Reads[] = {&kInt8Names};
+
+}  // namespace
+
+const CheckpointFormat kInt8 = {.name = "int8", .reads = kInt8Reads};
 
 }  // namespace nvfp4::checkpoint
