@@ -38,10 +38,13 @@ inline constexpr NameRule kNorms[] = {
 /// Names of stacked experts that some loader reads with 4-bit experts.
 inline constexpr std::string_view kStackedExperts =
     "experts.gate_up_proj experts.gate_proj experts.up_proj experts.down_proj experts.w1 "
-    "experts.w2 experts.w3 moe.gate_proj moe.up_proj moe.down_proj";
+    "experts.w2 experts.w3";
+/// Names of stacked experts that vLLM reads with 4-bit experts for families whose stacks are rows.
+inline constexpr std::string_view kMoeStackedExperts = "moe.gate_proj moe.up_proj moe.down_proj";
 /// Other names of stacked experts. No loader reads 4-bit experts with these names.
 inline constexpr std::string_view kOtherStackedExperts =
-    "input_linear output_linear experts.* experts.mlp.* *_experts.*";
+    "input_linear output_linear experts.* experts.mlp.* *_experts.* moe.gate_proj moe.up_proj "
+    "moe.down_proj";
 
 /// Weights of convolutions that are stored as matrices. Other convolutions have three dimensions.
 inline constexpr std::string_view kConvolutions = "conv *_conv *conv1d *conv2d";

@@ -153,7 +153,11 @@ Selection classify(const safetensors::TensorInfo& t, const std::vector<const Fam
     return keep(*rule);
   if (const NameRule* rule = find_rule({}, &Family::towers, kNorms, module))
     return keep(rule->kind, std::string(rule->reason), rank == 2);
-  const bool stacked = rank == 3 && matches_one(kStackedExperts, Where::last, module);
+  const bool has_rows = std::ranges::any_of(
+      families, [](const Family* family) { return family->stacks == Stacks::rows; });
+  const bool stacked =
+      rank == 3 && (matches_one(kStackedExperts, Where::last, module) ||
+                    (has_rows && matches_one(kMoeStackedExperts, Where::last, module)));
   if (rank == 3 && !stacked && matches_one(kOtherStackedExperts, Where::last, module))
     return keep("experts", "a stack of experts that no loader reads in 4 bits under this name");
   if (rank > 2 && !stacked)
