@@ -27,8 +27,11 @@ LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_e
 ALPHA = {"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 50.0, "factor": 1.0}
 LINEAR_KEYS = {"ssm.conv_kernel": 4, "ssm.state_size": 64, "ssm.group_count": 2, "ssm.time_step_rank": 4,
                "ssm.inner_size": 256, "full_attention_interval": 2, "attention.recurrent_layers": [True, False],
-               "rope.dimension_count": 16, "rope.dimension_sections": [11, 11, 10, 0]}
-SCALED = {"qwen3_5", "qwen3_5_moe"}  # llama.cpp applies the scales of MLPs and experts
+               "rope.dimension_count": 16}
+SECTIONS = {"rope.dimension_sections": [11, 11, 10, 0]}
+EXPERT_KEYS = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 64,
+               "expert_shared_feed_forward_length": 64}
+SCALED = {"qwen3_5", "qwen3_5_moe", "qwen3_next"}  # llama.cpp applies the scales of MLPs and experts
 
 #: class without its ending, configuration, architecture, keys beside those of every model
 FAMILIES = {
@@ -56,10 +59,11 @@ FAMILIES = {
         "attention.sliding_window": 64, "expert_feed_forward_length": 192, "expert_count": 4, "expert_used_count": 2,
         "rope.scaling.type": "yarn", "rope.scaling.factor": 32, "rope.scaling.original_context_length": 4096,
         "rope.scaling.yarn_beta_fast": 32, "rope.scaling.yarn_beta_slow": 1, "attention.key_length": 32}),
-    "qwen3_5": ("Qwen3_5", LINEAR, "QWEN35", LINEAR_KEYS),
-    "qwen3_5_moe": ("Qwen3_5Moe", LINEAR | EXPERTS | dict(shared_expert_intermediate_size=64), "QWEN35MOE", LINEAR_KEYS | {
-        "expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 64,
-        "expert_shared_feed_forward_length": 64}),
+    "qwen3_5": ("Qwen3_5", LINEAR, "QWEN35", LINEAR_KEYS | SECTIONS),
+    "qwen3_5_moe": ("Qwen3_5Moe", LINEAR | EXPERTS | dict(shared_expert_intermediate_size=64), "QWEN35MOE",
+                    LINEAR_KEYS | SECTIONS | EXPERT_KEYS),
+    "qwen3_next": ("Qwen3Next", LINEAR | EXPERTS | dict(shared_expert_intermediate_size=64, norm_topk_prob=True),
+                   "QWEN3NEXT", LINEAR_KEYS | EXPERT_KEYS),
 }
 
 
@@ -102,7 +106,7 @@ def tiled(x, axis=0, size=64):
     return np.moveaxis(x.reshape(2, 2, size, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape), 0, axis)
 
 
-def in_file(name, value, shifted):
+def in_file(name, value, shifted, tiles):
     """The tensors that modify_tensors() of conversion/ makes of one: names for the package's map, and numbers."""
     part = name.split(".experts.")[-1]
     if part in ("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"):  # of gpt_oss
@@ -116,7 +120,14 @@ def in_file(name, value, shifted):
         value = value + np.float32(1)
     if part == "conv1d.weight":
         value = value.squeeze(1)
-    if part in ("in_proj_qkv.weight", "conv1d.weight"):
+    if part == "in_proj_qkvz.weight":  # groups of 64 queries, 64 keys, 128 values and 128 gates
+        groups = value.reshape(2, 384, -1)
+        q, k, v, z = (groups[:, begin:end].reshape(-1, value.shape[1])
+                      for begin, end in ((0, 64), (64, 128), (128, 256), (256, 384)))
+        return [(name.replace("qkvz", "qkv"), np.concatenate([q, k, v])), (name.replace("qkvz", "z"), z)]
+    if not tiles:
+        pass
+    elif part in ("in_proj_qkv.weight", "conv1d.weight"):
         value = np.concatenate([value[:256], tiled(value[256:])])
     elif part == "in_proj_z.weight":
         value = tiled(value)
@@ -135,8 +146,9 @@ def test_names_and_numbers_are_those_of_the_converter(family):
     config, architecture = FAMILIES[name][1], getattr(gguf.MODEL_ARCH, FAMILIES[name][2])
     names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
     expected, stacks = {}, {}
-    shifted = name in ("gemma3_text", "qwen3_5", "qwen3_5_moe")
-    for key, value in (t for item in tensors_of(folder / "plain").items() for t in in_file(*item, shifted)):
+    shifted = name in ("gemma3_text", "qwen3_5", "qwen3_5_moe", "qwen3_next")
+    for key, value in (t for item in tensors_of(folder / "plain").items()
+                       for t in in_file(*item, shifted, tiles=name.startswith("qwen3_5"))):
         parts = key.split(".experts.")
         if len(parts) == 2 and parts[1][0].isdigit():
             number, rest = parts[1].split(".", 1)

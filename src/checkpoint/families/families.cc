@@ -60,7 +60,8 @@ constexpr Family kFamilies[] = {
     {.model_types = "qwen3_5_moe_text", .stacks = Stacks::rows, .gguf = &gguf::kQwen35MoeTextNames},
 
     // Stacks of experts.
-    {.model_types = "qwen3_next step3p5", .stacks = Stacks::rows},
+    {.model_types = "qwen3_next", .stacks = Stacks::rows, .gguf = &gguf::kQwen3NextNames},
+    {.model_types = "step3p5", .stacks = Stacks::rows},
     // These rows precede their language models, which alone read stacks of rows and no single
     // experts.
     {.model_types = "glm4v_moe minimax_m3_vl inkling_mm_model", .stacks = Stacks::rows},

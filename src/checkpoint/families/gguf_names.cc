@@ -203,6 +203,33 @@ constexpr NameGroup kHunYuanDense[] = {{kEnds},      {kHead, optional}, {kNorms}
                                        {kAttention}, {kHunYuanNorms},   {kMlp, dense}};
 constexpr NameGroup kHunYuanMoe[] = {{kEnds},      {kHead, optional}, {kNorms},
                                      {kAttention}, {kHunYuanNorms},   {kHunYuanExperts}};
+constexpr NamePair kGroupedLinearAttention[] = {
+    {.model = "model.layers.{l}.linear_attn.in_proj_qkvz",
+     .file = "blk.{l}.attn_qkv",
+     .shape = {linear_fused, embedding},
+     .heads = Heads::grouped_qkv},
+    {.model = "model.layers.{l}.linear_attn.in_proj_qkvz",
+     .file = "blk.{l}.attn_gate",
+     .shape = {linear_values, embedding},
+     .heads = Heads::grouped_gate},
+    {"model.layers.{l}.linear_attn.in_proj_ba", "blk.{l}.ssm_ba", {linear_gates, embedding}},
+    {.model = "model.layers.{l}.linear_attn.A_log",
+     .file = "blk.{l}.ssm_a",
+     .shape = {linear_heads},
+     .change = Change::minus_exp},
+    {"model.layers.{l}.linear_attn.dt_bias", "blk.{l}.ssm_dt.bias", {linear_heads}},
+    {"model.layers.{l}.linear_attn.conv1d", "blk.{l}.ssm_conv1d", {linear_fused, kernel}},
+    {"model.layers.{l}.linear_attn.norm", "blk.{l}.ssm_norm", {linear_head}},
+    {"model.layers.{l}.linear_attn.out_proj", "blk.{l}.ssm_out", {embedding, linear_values}}};
+
+constexpr NameGroup kQwen3Next[] = {{kShiftedEnds},
+                                    {kHead, optional},
+                                    {kShiftedNorms},
+                                    {kGroupedLinearAttention, linear},
+                                    {kGatedAttention, quadratic},
+                                    {kShiftedHeadNorms, quadratic},
+                                    {kExperts},
+                                    {kSharedExpert}};
 constexpr NameGroup kGptOss[] = {{kEnds}, {kHead}, {kSecondNorms}, {kAttention}, {kGptOssLayer}};
 constexpr NameGroup kQwen35[] = {{kShiftedEnds},
                                  {kHead, optional},
@@ -361,6 +388,15 @@ const Architecture kQwen35MoeNames =
     qwen35("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "model.language_model.", true);
 const Architecture kQwen35MoeTextNames =
     qwen35("qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", "model.", true);
+const Architecture kQwen3NextNames = {.model_type = "qwen3_next",
+                                      .class_name = "Qwen3NextForCausalLM",
+                                      .name = "qwen3next",
+                                      .groups = kQwen3Next,
+                                      .experts = true,
+                                      .normalizes = true,
+                                      .rotary = 0.25,
+                                      .numbers = kLinearNumbers,
+                                      .foreign = false};
 const Architecture kGptOssNames = {.model_type = "gpt_oss",
                                    .class_name = "GptOssForCausalLM",
                                    .name = "gpt-oss",

@@ -37,6 +37,7 @@ enum class Size : std::uint8_t {
   linear_fused,   ///< queries, keys and values of all heads
   linear_values,  ///< values of all heads
   linear_heads,   ///< heads of values
+  linear_gates,   ///< twice the heads of values
   linear_head,
   kernel,  ///< of the convolution
 };
@@ -58,6 +59,10 @@ enum class Heads : std::uint8_t {
   rows,
   last_rows,  ///< rows after those of queries and keys
   columns,
+  /// The heads of keys are groups of rows: queries, keys, values and gates. The first three become
+  /// one tensor.
+  grouped_qkv,
+  grouped_gate,  ///< the gates of such groups
 };
 
 /// The two names of a module. "{l}" stands for a layer, "{e}" for an expert.
@@ -133,6 +138,7 @@ struct Architecture {
 extern const Architecture kLlamaNames, kMistralNames, kMixtralNames, kQwen2Names, kQwen2MoeNames,
     kQwen3Names, kQwen3MoeNames, kGraniteNames, kDeepSeekV3Names, kDeepSeekV2Names, kPhi3Names,
     kGemma3TextNames, kGlm4MoeNames, kMiniMaxM2Names, kHunYuanDenseNames, kHunYuanMoeNames,
-    kQwen35Names, kQwen35TextNames, kQwen35MoeNames, kQwen35MoeTextNames, kGptOssNames;
+    kQwen35Names, kQwen35TextNames, kQwen35MoeNames, kQwen35MoeTextNames, kGptOssNames,
+    kQwen3NextNames;
 
 }  // namespace nvfp4::gguf

@@ -322,6 +322,8 @@ class Check {
         return value("ssm.inner_size");
       case Size::linear_heads:
         return value("ssm.time_step_rank");
+      case Size::linear_gates:
+        return 2 * value("ssm.time_step_rank");
       case Size::linear_head:
         return value("ssm.state_size");
       case Size::kernel:

@@ -56,14 +56,21 @@ std::string filled(std::string_view pattern, const Numbers& numbers) {
   return out;
 }
 
-const NamePair* find_pair(const Architecture& architecture, std::string_view NamePair::*side,
-                          std::string_view module, Numbers& numbers) {
+/// A row with that name, and the numbers in the name.
+struct Match {
+  const NamePair* pair;
+  Numbers numbers;
+};
+
+std::vector<Match> find_pairs(const Architecture& architecture, std::string_view NamePair::*side,
+                              std::string_view module) {
+  std::vector<Match> found;
   for (const NameGroup& group : architecture.groups)
     for (const NamePair& pair : group.modules) {
-      numbers = {};
-      if (matches(pair.*side, module, numbers)) return &pair;
+      Numbers numbers;
+      if (matches(pair.*side, module, numbers)) found.push_back({&pair, numbers});
     }
-  return nullptr;
+  return found;
 }
 
 /// The start of names in the tables.
@@ -87,31 +94,36 @@ const Architecture* find_architecture(std::string_view model_type) {
   return nullptr;
 }
 
-std::optional<Place> place_of(const Architecture& architecture, std::string_view name) {
+std::vector<Place> places_of(const Architecture& architecture, std::string_view name) {
   std::string model_name(name);
   if (name.starts_with(architecture.prefix))
     model_name.replace(0, architecture.prefix.size(), kPrefix);
   else if (name.starts_with(kPrefix))
-    return std::nullopt;
+    return {};
+  std::vector<Place> places;
   for (const std::string_view ending : kEndings) {
     if (!model_name.ends_with(ending)) continue;
     const std::string module = model_name.substr(0, model_name.size() - ending.size());
-    Numbers numbers;
-    const NamePair* pair = find_pair(architecture, &NamePair::model, module, numbers);
-    if (pair == nullptr) continue;
-    Place place;
-    place.file_name = filled(pair->file, numbers) + std::string(ending);
-    place.layer = numbers.layer;
-    place.expert = numbers.expert;
-    place.query = pair->file.ends_with(".attn_q");
-    place.key = pair->file.ends_with(".attn_k");
-    place.scaled =
-        pair->scaled && ending == ".weight" && (architecture.scales_mlp || !is_mlp(*pair));
-    place.change = pair->change;
-    place.heads = pair->heads;
-    return place;
+    for (const auto& [pair, numbers] : find_pairs(architecture, &NamePair::model, module)) {
+      Place& place = places.emplace_back();
+      place.file_name = filled(pair->file, numbers) + std::string(ending);
+      place.layer = numbers.layer;
+      place.expert = numbers.expert;
+      place.query = pair->file.ends_with(".attn_q");
+      place.key = pair->file.ends_with(".attn_k");
+      place.scaled =
+          pair->scaled && ending == ".weight" && (architecture.scales_mlp || !is_mlp(*pair));
+      place.change = pair->change;
+      place.heads = pair->heads;
+    }
+    if (!places.empty()) break;
   }
-  return std::nullopt;
+  return places;
+}
+
+std::optional<Place> place_of(const Architecture& architecture, std::string_view model_name) {
+  std::vector<Place> places = places_of(architecture, model_name);
+  return places.empty() ? std::nullopt : std::optional(std::move(places.front()));
 }
 
 std::optional<std::string> model_name_of(const Architecture& architecture,
@@ -119,11 +131,10 @@ std::optional<std::string> model_name_of(const Architecture& architecture,
   for (const std::string_view ending : kEndings) {
     if (!file_name.ends_with(ending)) continue;
     const std::string_view module = file_name.substr(0, file_name.size() - ending.size());
-    Numbers numbers;
-    const NamePair* pair = find_pair(architecture, &NamePair::file, module, numbers);
-    if (pair == nullptr) continue;
-    numbers.expert = expert;
-    std::string name = filled(pair->model, numbers) + std::string(ending);
+    const std::vector<Match> found = find_pairs(architecture, &NamePair::file, module);
+    if (found.empty()) continue;
+    std::string name =
+        filled(found[0].pair->model, {found[0].numbers.layer, expert}) + std::string(ending);
     if (name.starts_with(kPrefix)) name.replace(0, kPrefix.size(), architecture.prefix);
     return name;
   }
@@ -163,6 +174,18 @@ std::optional<Order> LinearHeads::order(Heads heads, std::int64_t size) const {
   }
   if (first >= size || values > size - first || (size - first) % values != 0) return std::nullopt;
   return Order{first, keys, values / keys, (size - first) / values};
+}
+
+std::optional<std::vector<Run>> LinearHeads::runs(Heads heads) const {
+  constexpr std::int64_t kMost = 1 << 20;  // products of the sizes fit 64 bits
+  const bool fits = keys > 0 && values > 0 && key_size > 0 && values % keys == 0 && keys <= kMost &&
+                    values <= kMost && key_size <= kMost;
+  if (!fits) return std::nullopt;
+  const std::int64_t size = values / keys * key_size, period = 2 * (key_size + size);
+  if (heads == Heads::grouped_gate) return std::vector<Run>{{period, 2 * key_size + size, size, 0}};
+  return std::vector<Run>{{period, 0, key_size, 0},
+                          {period, key_size, key_size, keys * key_size},
+                          {period, 2 * key_size, size, 2 * keys * key_size}};
 }
 
 }  // namespace nvfp4::gguf

@@ -27,8 +27,10 @@ struct Place {
   Heads heads = Heads::none;
 };
 
-/// Returns "blk.3.attn_q.weight" for "model.layers.3.self_attn.q_proj.weight". Null if the tensor
-/// has no name.
+/// Returns "blk.3.attn_q.weight" for "model.layers.3.self_attn.q_proj.weight". A tensor that is
+/// split has several places, and one without a name has none.
+std::vector<Place> places_of(const Architecture& architecture, std::string_view model_name);
+/// Returns the first place, or null.
 std::optional<Place> place_of(const Architecture& architecture, std::string_view model_name);
 /// Returns the model's name of a tensor of the file, with number `expert` if it contains one. Null
 /// if it has none.
@@ -64,8 +66,31 @@ struct Order {
   }
 };
 
+/// The rows that a tensor of the file has of one of the model. They are `size` rows of each
+/// `period`, from row `begin` of it, and lie in the file from row `to` on.
+struct Run {
+  std::int64_t period = 0, begin = 0, size = 0, to = 0;
+
+  bool is_whole() const { return period == 0; }
+  /// Returns the row in the file, or null if the row is not in this tensor.
+  std::optional<std::int64_t> to_file(std::int64_t row) const {
+    const std::int64_t inside = row % period - begin;
+    if (inside < 0 || inside >= size) return std::nullopt;
+    return to + row / period * size + inside;
+  }
+  /// Returns the number of rows, from this one on, up to the next begin or end of a run.
+  std::int64_t left(std::int64_t row) const {
+    const std::int64_t inside = row % period;
+    return (inside < begin ? begin : inside < begin + size ? begin + size : period) - inside;
+  }
+};
+
 /// Returns the order of the rows of a q or k whose rotary embedding's two halves alternate.
 inline Order rotary_order(std::int64_t rows_per_head) { return {0, 2, rows_per_head / 2, 1}; }
+
+inline bool is_split(Heads heads) {
+  return heads == Heads::grouped_qkv || heads == Heads::grouped_gate;
+}
 
 /// The heads of linear attention. Those of values are grouped by key in the model. In the file the
 /// first value of each key comes first.
@@ -74,6 +99,8 @@ struct LinearHeads {
 
   /// Returns the order of `size` rows or columns. Null if the heads do not divide them.
   std::optional<Order> order(Heads heads, std::int64_t size) const;
+  /// Returns the runs of a tensor that is split. Null if the heads are none.
+  std::optional<std::vector<Run>> runs(Heads heads) const;
 };
 
 }  // namespace nvfp4::gguf

@@ -1,5 +1,8 @@
 #include "checkpoint/gguf/origin.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -9,13 +12,16 @@
 namespace nvfp4::gguf {
 namespace {
 
-Order value_heads(const Header& header, const Architecture& architecture, const TensorInfo& t,
-                  const Place& place, const std::string& file) {
+LinearHeads heads_of(const Header& header, const Architecture& architecture) {
   const auto number = [&](std::string_view key) {
     return header.integer(fmt::format("{}.{}", architecture.name, key)).value_or(0);
   };
-  const LinearHeads heads{number("ssm.group_count"), number("ssm.time_step_rank"),
-                          number("ssm.state_size")};
+  return {number("ssm.group_count"), number("ssm.time_step_rank"), number("ssm.state_size")};
+}
+
+Order value_heads(const Header& header, const Architecture& architecture, const TensorInfo& t,
+                  const Place& place, const std::string& file) {
+  const LinearHeads heads = heads_of(header, architecture);
   const bool by_columns = place.heads == Heads::columns;
   const std::int64_t size = t.shape.empty() ? 0 : by_columns ? t.shape.back() : t.shape[0];
   const std::optional<Order> order = heads.order(place.heads, size);
@@ -49,11 +55,31 @@ Origin origin_of(const Header& header, const Architecture& architecture, const T
                  const std::string& model_name, const std::string& file) {
   const auto place = place_of(architecture, model_name);
   Origin origin;
+  if (is_split(place->heads)) return origin;
   origin.change = place->change;
   origin.rows = place->heads == Heads::none ? rotary_rows(header, architecture, t, *place, file)
                                             : value_heads(header, architecture, t, *place, file);
   if (place->heads == Heads::columns) std::swap(origin.rows, origin.columns);
   return origin;
+}
+
+std::vector<Run> runs_of(const Header& header, const Architecture& architecture,
+                         const TensorInfo& t, const std::string& model_name,
+                         const std::string& file) {
+  const std::vector<Place> places = places_of(architecture, model_name);
+  const auto place = std::ranges::find(places, t.name, &Place::file_name);
+  if (place == places.end() || !is_split(place->heads)) return {};
+  const LinearHeads heads = heads_of(header, architecture);
+  const std::optional<std::vector<Run>> runs = heads.runs(place->heads);
+  require<FormatError>(
+      runs && t.shape.size() == 2 && t.shape[0] == runs->back().to + heads.keys * runs->back().size,
+      "{}: tensor '{}': [{}], must have the rows of {} heads of values and {} of "
+      "keys, as '{}.ssm.time_step_rank' and 'ssm.group_count' say",
+      file, printable(t.name), fmt::join(t.shape, ", "), heads.values, heads.keys,
+      architecture.name);
+  require<UnsupportedError>(t.type->id != kNvfp4, "{}: tensor '{}': {}, must have another type",
+                            file, printable(t.name), t.type->name);
+  return *runs;
 }
 
 void count_columns(const TensorInfo& t, Origin& origin, const std::string& file) {

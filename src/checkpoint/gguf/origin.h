@@ -19,6 +19,7 @@ struct Origin {
   std::uint64_t row_units = 0;    ///< units of a row, if rows or columns are in another order
   Order rows = {}, columns = {};  ///< columns are counted in units
   Change change = Change::none;
+  Run run = {};  ///< rows of the model's tensor that come from here
 
   std::uint64_t in() const {
     return kind == Kind::codes || kind == Kind::scales ? kBlockBytes
@@ -51,6 +52,11 @@ struct Origin {
 /// heads in the keys.
 Origin origin_of(const Header& header, const Architecture& architecture, const TensorInfo& t,
                  const std::string& model_name, const std::string& file);
+
+/// Returns the runs of a tensor that is a part of one of the model, or none. Throws as origin_of().
+std::vector<Run> runs_of(const Header& header, const Architecture& architecture,
+                         const TensorInfo& t, const std::string& model_name,
+                         const std::string& file);
 
 /// Counts the columns of `origin` in its units. Throws UnsupportedError if a head ends within one.
 void count_columns(const TensorInfo& t, Origin& origin, const std::string& file);

@@ -114,7 +114,7 @@ void add_gpt_oss(Entries& out, const Json& config, const std::string& file) {
                             number_of(config, "swiglu_limit", kLimit), kLimit);
 }
 
-/// Adds the keys of gated delta nets, and the sections of rotary embeddings of text and images.
+/// Adds the keys of gated delta nets.
 void add_linear(Entries& out, const Json& config, const std::string& file) {
   const std::int64_t values = integer_of(config, {"linear_num_value_heads"}, 0),
                      keys = integer_of(config, {"linear_num_key_heads"}, 0),
@@ -136,6 +136,11 @@ void add_linear(Entries& out, const Json& config, const std::string& file) {
     for (const Json& type : *types) recurrent.numbers.push_back(type == "linear_attention");
     out.add("attention.recurrent_layers", std::move(recurrent));
   }
+}
+
+/// Adds the keys of Qwen3.5: also the sections of rotary embeddings of text and images.
+void add_qwen35(Entries& out, const Json& config, const std::string& file) {
+  add_linear(out, config, file);
   std::vector<std::int64_t> sections = {11, 11, 10};
   const Json rope = rope_of(config);
   if (const auto given = rope.find("mrope_section"); given != rope.end() && given->is_array()) {
@@ -157,8 +162,8 @@ struct OwnKeys {
 };
 constexpr OwnKeys kOwnKeys[] = {
     {"phi3", add_phi3},          {"gemma3", add_gemma3},           {"hunyuan-dense", add_hunyuan},
-    {"minimax-m2", add_minimax}, {"hunyuan-moe", add_hunyuan_moe}, {"qwen35", add_linear},
-    {"qwen35moe", add_linear},   {"gpt-oss", add_gpt_oss},
+    {"minimax-m2", add_minimax}, {"hunyuan-moe", add_hunyuan_moe}, {"qwen35", add_qwen35},
+    {"qwen35moe", add_qwen35},   {"qwen3next", add_linear},        {"gpt-oss", add_gpt_oss},
 };
 
 }  // namespace

@@ -90,7 +90,7 @@ class View final : public checkpoint::TensorSource {
   void will_read(const ModelInfo& tensor, std::uint64_t offset,
                  std::uint64_t bytes) const override {
     const Origin& origin = origins_[index_of(tensor)];
-    if (origin.kind == Origin::Kind::one) return;
+    if (origin.kind == Origin::Kind::one || !origin.run.is_whole()) return;
     // Rows and columns in another order are at most a few megabytes away in the file.
     file_.input().will_read(
         origin.stored->begin + origin.begin + offset / origin.out() * origin.in(),
@@ -124,16 +124,22 @@ class View final : public checkpoint::TensorSource {
         index < tensors_.size() && offset <= tensor.bytes && out.size() <= tensor.bytes - offset,
         "{}: tensor '{}': {} bytes at {}, must lie within its {} bytes", name_,
         printable(tensor.name), out.size(), offset, tensor.bytes);
-    const Origin& origin = origins_[index];
-    const std::uint64_t step = origin.out();
+    const std::uint64_t step = origins_[index].out();
     thread_local std::vector<std::byte> converted;
     while (!out.empty()) {
+      const Origin& origin = part_of(index, offset / step);
       // Reads whole blocks that contain the next bytes and are together in the file.
       const std::uint64_t first = offset / step;
       std::uint64_t count = std::min(kUnitsAtATime * (origin.in() == 1 ? 32 : 1),
                                      (offset + out.size() + step - 1) / step - first);
       std::uint64_t source = first;
-      if (origin.rows.moves() || origin.columns.moves()) {
+      if (!origin.run.is_whole()) {
+        const std::uint64_t row = first / origin.row_units, inside = first % origin.row_units;
+        const auto at = static_cast<std::int64_t>(row);
+        count = std::min(
+            count, static_cast<std::uint64_t>(origin.run.left(at)) * origin.row_units - inside);
+        source = static_cast<std::uint64_t>(*origin.run.to_file(at)) * origin.row_units + inside;
+      } else if (origin.rows.moves() || origin.columns.moves()) {
         const std::uint64_t row = first / origin.row_units, inside = first % origin.row_units;
         const auto run = origin.columns.moves() ? static_cast<std::uint64_t>(origin.columns.d)
                                                 : origin.row_units;
@@ -162,6 +168,19 @@ class View final : public checkpoint::TensorSource {
     require<ValueError>(index < tensors_.size(), "{}: tensor '{}' is of another file", name_,
                         printable(tensor.name));
     return index;
+  }
+  /// Returns the origin of a unit of a tensor, which several tensors of the file may hold.
+  const Origin& part_of(std::size_t index, std::uint64_t unit) const {
+    const Origin* origin = &origins_[index];
+    if (origin->run.is_whole()) return *origin;
+    const auto row = static_cast<std::int64_t>(unit / origin->row_units);
+    if (origin->run.to_file(row)) return *origin;
+    const std::vector<Origin>& others = split_.at(index);
+    const auto part = std::ranges::find_if(
+        others, [&](const Origin& o) { return o.run.to_file(row).has_value(); });
+    require<FormatError>(part != others.end(), "{}: tensor '{}': has no row {}", name_,
+                         printable(tensors_[index].name), row);
+    return *part;
   }
   const Header& header() const { return file_.header(); }
 
@@ -257,6 +276,8 @@ class View final : public checkpoint::TensorSource {
     require<FormatError>(t.type->id != kNvfp4 || t.shape.size() >= 2,
                          "{}: tensor '{}': {} with {} dimensions, must have 2 or 3", name_,
                          printable(t.name), t.type->name, t.shape.size());
+    const std::vector<Run> runs = runs_of(header(), *architecture_, t, *place, name_);
+    if (!runs.empty()) return add_runs(t, *place, runs);
     if (!stacks_experts(*architecture_, t.name)) {
       Shape shape = t.shape;  // other programs leave out the one row of this gate
       if (t.name.ends_with(".ffn_gate_inp_shexp.weight") && shape.size() == 1)
@@ -313,6 +334,28 @@ class View final : public checkpoint::TensorSource {
     if (rows != 0) origin.row_units = bytes / rows;
     count_columns(t, origin, name_);
     push(std::move(name), *dtype, std::move(shape), origin);
+  }
+
+  /// Adds the rows of a tensor that is a part of one of the model.
+  void add_runs(const TensorInfo& t, const std::string& name, const std::vector<Run>& runs) {
+    std::int64_t rows = 0;  // of each period
+    for (const Run& run : runs) rows += run.size;
+    const auto [it, fresh] = merged_.emplace(name, tensors_.size());
+    const std::size_t index = it->second;
+    if (fresh) add_as(t, name, {t.shape[0] / rows * runs[0].period, t.shape[1]}, 0, t.bytes, {});
+    Origin part = origins_[index];
+    require<UnsupportedError>(
+        *t.type == *part.stored->type, "{}: tensor '{}': {}, must be {} as '{}' is", name_,
+        printable(t.name), t.type->name, part.stored->type->name, printable(part.stored->name));
+    part.stored = &t;
+    part.row_units = t.bytes / part.in() / static_cast<std::uint64_t>(t.shape[0]);
+    for (const Run& run : runs) {
+      part.run = run;
+      if (fresh && &run == runs.data())
+        origins_[index] = part;
+      else
+        split_[index].push_back(part);
+    }
   }
 
   void add_nvfp4(const TensorInfo& t, const std::string& module, Shape shape, Origin origin,
@@ -427,7 +470,9 @@ class View final : public checkpoint::TensorSource {
   std::set<std::string_view> parts_;
   std::unordered_map<std::string, Origin::Kind> narrowed_;
   std::vector<ModelInfo> tensors_;
-  std::vector<Origin> origins_;  // parallel to tensors_
+  std::vector<Origin> origins_;                          // parallel to tensors_
+  std::unordered_map<std::string, std::size_t> merged_;  ///< tensors made of several of the file
+  std::unordered_map<std::size_t, std::vector<Origin>> split_;  ///< their further origins
   std::unordered_map<std::string_view, std::size_t> by_name_;
   std::uint64_t next_ = 0;
 };

@@ -22,6 +22,7 @@ struct Member {
   const Type* type = nullptr;
   std::vector<std::int64_t> shape;
   Place place;
+  std::vector<Run> runs = {};  ///< its rows; empty: all rows of the planned tensor
   std::size_t spec = 0, scales = kNone, global = kNone, input = kNone;
   DType dtype = DType::u8;  ///< dtype of a tensor that is not NVFP4
 };
@@ -68,46 +69,48 @@ class Maker {
   }
 
  private:
-  /// Returns the place of a tensor in the file. Null if the tensor is left out.
-  std::optional<Place> place_for(const std::string& name) {
-    if (name.ends_with(".rotary_emb.inv_freq")) return std::nullopt;  // computed from the config
+  /// Returns the places of a tensor in the file. Empty if the tensor is left out.
+  std::vector<Place> places_for(const std::string& name) {
+    if (name.ends_with(".rotary_emb.inv_freq")) return {};  // computed from the config
     if (const std::string_view what = left_out(name, config_); !what.empty())
       return drop(name, what);
-    std::optional<Place> place = gguf::place_of(architecture_, name);
-    require<UnsupportedError>(place.has_value(), ErrorCode::no_gguf_name,
+    std::vector<Place> places = gguf::places_of(architecture_, name);
+    require<UnsupportedError>(!places.empty(), ErrorCode::no_gguf_name,
                               "{}: tensor '{}': has no name in GGUF's '{}'", file_, printable(name),
                               architecture_.name);
-    return place;
+    return places;
   }
 
-  std::nullopt_t drop(const std::string& name, std::string_view what) {
+  std::vector<Place> drop(const std::string& name, std::string_view what) {
     require<UnsupportedError>(
         plan_.drop,
         "{}: tensor '{}': of {}, for which llama.cpp has no place; hint: --allow "
         "drop leaves such tensors out",
         file_, printable(name), what);
     dropped_[std::string(what)] += 1;
-    return std::nullopt;
+    return {};
   }
 
   void add_unit(const checkpoint::Unit& unit, std::uint32_t type) {
     const std::string name = unit.slice.module + ".weight";
-    std::optional<Place> place = place_for(name);
-    if (!place) return;
-    add({name,
-         find_type(type),
-         {unit.slice.rows, unit.slice.cols},
-         std::move(*place),
-         unit.places.codes,
-         unit.places.scales,
-         unit.places.weight_global,
-         unit.places.input_global});
+    for (Place& place : places_for(name))
+      add({name,
+           find_type(type),
+           {unit.slice.rows, unit.slice.cols},
+           std::move(place),
+           {},
+           unit.places.codes,
+           unit.places.scales,
+           unit.places.weight_global,
+           unit.places.input_global});
   }
 
   void add_plain(std::size_t i) {
     const safetensors::TensorSpec spec = plan_.shards.front().specs[i];
-    std::optional<Place> place = place_for(spec.name);
-    if (!place) return;
+    for (Place& place : places_for(spec.name)) add_plain(i, spec, std::move(place));
+  }
+
+  void add_plain(std::size_t i, const safetensors::TensorSpec& spec, Place place) {
     std::uint32_t type = kF32;
     switch (spec.dtype) {
       case DType::f32:
@@ -126,18 +129,38 @@ class Maker {
     require<UnsupportedError>(spec.shape.size() <= kMaxDimensions,
                               "{}: tensor '{}': {} dimensions, at most {}", file_,
                               printable(spec.name), spec.shape.size(), kMaxDimensions);
-    if (must_be_f32(*place, spec.shape.size())) type = kF32;
+    if (must_be_f32(place, spec.shape.size())) type = kF32;
     std::vector<std::int64_t> shape = spec.shape;
-    if (place->file_name.ends_with(".ssm_conv1d.weight") && shape.size() == 3 && shape[1] == 1)
+    if (place.file_name.ends_with(".ssm_conv1d.weight") && shape.size() == 3 && shape[1] == 1)
       shape.erase(shape.begin() + 1);
-    Member member{spec.name, find_type(type), std::move(shape), std::move(*place), i};
+    Member member{spec.name, find_type(type), std::move(shape), std::move(place), {}, i};
     member.dtype = spec.dtype;
     add(std::move(member));
   }
 
   void add(Member member) {
+    if (is_split(member.place.heads)) take_runs(member);
     // Tensors outside the layers come first, then those of each layer.
     members_[{member.place.layer, member.place.file_name}].push_back(std::move(member));
+  }
+
+  /// Takes the rows that the tensor of the file has, and its shape.
+  void take_runs(Member& m) const {
+    const LinearHeads heads = linear_heads();
+    const std::optional<std::vector<Run>> runs = heads.runs(m.place.heads);
+    require<FormatError>(
+        runs && m.shape.size() == 2 && m.shape[0] == heads.keys * runs->front().period,
+        "{}: tensor '{}': [{}], must have the rows of linear_num_value_heads = {} "
+        "and linear_num_key_heads = {}",
+        file_, printable(m.model_name), fmt::join(m.shape, ", "), heads.values, heads.keys);
+    m.runs = *runs;
+    m.shape[0] = runs->back().to + heads.keys * runs->back().size;
+  }
+
+  LinearHeads linear_heads() const {
+    return {integer_of(config_, {"linear_num_key_heads"}, 0),
+            integer_of(config_, {"linear_num_value_heads"}, 0),
+            integer_of(config_, {"linear_key_head_dim"}, 0)};
   }
 
   /// Adds one tensor of the file, made of these members, and its global scales.
@@ -195,14 +218,14 @@ class Maker {
     target.tensor = tensor;
     target.begin = begin;
     target.change = m.place.change;
-    target.rows = m.place.heads == Heads::none ? rotary_rows(m) : value_heads(m);
+    target.rows = m.place.heads == Heads::none || !m.runs.empty() ? rotary_rows(m) : value_heads(m);
     if (m.place.heads == Heads::columns) std::swap(target.rows, target.columns);
     target.cols = m.shape.empty() ? 1 : m.shape.back();
     const auto rows = static_cast<std::uint64_t>(m.shape.empty() ? 1 : m.shape[0]);
     if (m.type->id == kNvfp4) {
       target.kind = Kind::codes;
       target.row_bytes = static_cast<std::uint64_t>(m.shape.back()) / 2;
-      layout_.targets[m.scales].kind = Kind::scales;
+      layout_.targets[m.scales] = {{.kind = Kind::scales}};
     } else {
       const bool widened = m.type->id == kF32 && m.dtype != DType::f32;
       target.kind = !widened ? m.place.change == Change::none ? Kind::copy : Kind::f32
@@ -210,14 +233,17 @@ class Maker {
                                              : Kind::widen_f16;
       if (rows != 0) target.row_bytes = *tensor_bytes(*m.type, m.shape) / rows / (widened ? 2 : 1);
     }
-    layout_.targets[m.spec] = target;
+    std::vector<Target>& targets = layout_.targets[m.spec];
+    if (m.runs.empty()) targets.push_back(target);
+    for (const Run& run : m.runs) {
+      target.run = run;
+      targets.push_back(target);
+    }
   }
 
   /// Returns the order of the heads of values. Columns of a head must be whole blocks of the type.
   Order value_heads(const Member& m) const {
-    const LinearHeads heads{integer_of(config_, {"linear_num_key_heads"}, 0),
-                            integer_of(config_, {"linear_num_value_heads"}, 0),
-                            integer_of(config_, {"linear_key_head_dim"}, 0)};
+    const LinearHeads heads = linear_heads();
     const bool by_columns = m.place.heads == Heads::columns;
     const std::int64_t size = m.shape.empty() ? 0 : by_columns ? m.shape.back() : m.shape[0];
     const std::optional<Order> order = heads.order(m.place.heads, size);
@@ -257,11 +283,8 @@ class Maker {
     const std::size_t tensor = layout_.tensors.size();
     layout_.tensors.push_back({name, find_type(kF32), {static_cast<std::int64_t>(members.size())}});
     for (std::size_t i = 0; i < members.size(); ++i) {
-      Target& target = layout_.targets[members[i].*which];
-      target.kind = Target::Kind::copy;
-      target.tensor = tensor;
-      target.begin = 4 * i;
-      target.row_bytes = 4;
+      layout_.targets[members[i].*which] = {
+          {.kind = Target::Kind::copy, .tensor = tensor, .begin = 4 * i, .row_bytes = 4}};
     }
   }
 

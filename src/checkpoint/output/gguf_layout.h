@@ -23,19 +23,20 @@ struct Target {
     scales,      ///< block scales; written together with the codes
   };
   Kind kind = Kind::dropped;
-  std::size_t tensor = 0;       ///< index in Layout::tensors
-  std::uint64_t begin = 0;      ///< byte offset in that tensor
-  std::uint64_t row_bytes = 0;  ///< size of a row of the planned tensor
-  Order rows, columns;          ///< columns are counted in elements
-  std::int64_t cols = 0;        ///< elements of a row, if columns move
+  std::size_t tensor = 0;         ///< index in Layout::tensors
+  std::uint64_t begin = 0;        ///< byte offset in that tensor
+  std::uint64_t row_bytes = 0;    ///< size of a row of the planned tensor
+  Order rows = {}, columns = {};  ///< columns are counted in elements
+  std::int64_t cols = 0;          ///< elements of a row, if columns move
   Change change = Change::none;
+  Run run = {};  ///< the rows that go there
 };
 
 /// The content of a GGUF file, except the bytes of its tensors.
 struct Layout {
   std::vector<TensorSpec> tensors;
-  std::vector<Target> targets;         ///< destination of each tensor of the shard
-  std::vector<std::string> bf16, f16;  ///< names of tensors that are widened to F32
+  std::vector<std::vector<Target>> targets;  ///< destinations of each tensor of the shard
+  std::vector<std::string> bf16, f16;        ///< names of tensors that are widened to F32
   std::vector<std::string> warnings;
 };
 

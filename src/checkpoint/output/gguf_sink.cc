@@ -40,9 +40,33 @@ class Sink final : public checkpoint::ShardWriter {
         writer_(path, entries, tensors) {}
 
   void write(std::size_t tensor, std::uint64_t offset, std::span<const std::byte> data) override {
+    for (const Target& target : layout_.targets[tensor]) write(target, offset, data);
+  }
+
+  void write_blocks(std::size_t codes, std::uint64_t code_offset,
+                    std::span<const std::byte> code_bytes, std::size_t /*scales*/,
+                    std::uint64_t scale_offset, std::span<const std::byte> scale_bytes) override {
+    const std::vector<Target>& targets = layout_.targets[codes];
+    if (targets.empty()) return;
+    check_scales(codes, scale_offset, scale_bytes);
+    thread_local std::vector<std::byte> blocks;
+    const auto bytes_of = [](std::uint64_t bytes) { return bytes / kBlockCodes * kBlockBytes; };
+    const auto out = grow(blocks, static_cast<std::int64_t>(bytes_of(code_bytes.size())));
+    pack_blocks(code_bytes, scale_bytes, out);
+    for (const Target& target : targets)
+      place(target, bytes_of(code_offset), out, bytes_of(target.row_bytes));
+  }
+
+  void commit() override { writer_.commit(); }
+
+  /// Writes a tensor that the model does not have.
+  void write_own(std::size_t tensor, std::span<const float> values) {
+    writer_.write(tensor, 0, std::as_bytes(values));
+  }
+
+ private:
+  void write(const Target& target, std::uint64_t offset, std::span<const std::byte> data) {
     using Kind = Target::Kind;
-    const Target& target = layout_.targets[tensor];
-    if (target.kind == Kind::dropped) return;
     if (target.kind == Kind::copy) return place(target, offset, data, target.row_bytes);
     thread_local std::vector<std::byte> wide;
     const std::size_t growth = target.kind == Kind::f32 ? 1 : 2, bytes = 4 / growth;
@@ -55,27 +79,6 @@ class Sink final : public checkpoint::ShardWriter {
     place(target, growth * offset, out, growth * target.row_bytes);
   }
 
-  void write_blocks(std::size_t codes, std::uint64_t code_offset,
-                    std::span<const std::byte> code_bytes, std::size_t /*scales*/,
-                    std::uint64_t scale_offset, std::span<const std::byte> scale_bytes) override {
-    const Target& target = layout_.targets[codes];
-    if (target.kind == Target::Kind::dropped) return;
-    check_scales(codes, scale_offset, scale_bytes);
-    thread_local std::vector<std::byte> blocks;
-    const auto bytes_of = [](std::uint64_t bytes) { return bytes / kBlockCodes * kBlockBytes; };
-    const auto out = grow(blocks, static_cast<std::int64_t>(bytes_of(code_bytes.size())));
-    pack_blocks(code_bytes, scale_bytes, out);
-    place(target, bytes_of(code_offset), out, bytes_of(target.row_bytes));
-  }
-
-  void commit() override { writer_.commit(); }
-
-  /// Writes a tensor that the model does not have.
-  void write_own(std::size_t tensor, std::span<const float> values) {
-    writer_.write(tensor, 0, std::as_bytes(values));
-  }
-
- private:
   static float float_at(std::span<const std::byte> bytes, Target::Kind kind) {
     if (kind == Target::Kind::f32) {
       float value;
@@ -91,6 +94,7 @@ class Sink final : public checkpoint::ShardWriter {
   /// Each row, or each head of a row, goes to its place in the file.
   void place(const Target& target, std::uint64_t offset, std::span<const std::byte> data,
              std::uint64_t row_bytes) {
+    if (!target.run.is_whole()) return place_run(target, offset, data, row_bytes);
     if (!target.rows.moves() && !target.columns.moves())
       return writer_.write(target.tensor, target.begin + offset, data);
     Order columns = target.columns;  // in bytes
@@ -101,6 +105,23 @@ class Sink final : public checkpoint::ShardWriter {
       const std::size_t n = std::min<std::uint64_t>(data.size(), run - inside % run);
       const std::uint64_t to = to_file(target.rows, row) * row_bytes + to_file(columns, inside);
       writer_.write(target.tensor, target.begin + to, data.first(n));
+      data = data.subspan(n);
+      offset += n;
+    }
+  }
+
+  /// Writes the rows of the run.
+  void place_run(const Target& target, std::uint64_t offset, std::span<const std::byte> data,
+                 std::uint64_t row_bytes) {
+    while (!data.empty()) {
+      const auto row = static_cast<std::int64_t>(offset / row_bytes);
+      const std::uint64_t inside = offset % row_bytes;
+      const std::uint64_t left = static_cast<std::uint64_t>(target.run.left(row)) * row_bytes;
+      const std::size_t n = std::min<std::uint64_t>(data.size(), left - inside);
+      if (const auto to = target.run.to_file(row))
+        writer_.write(target.tensor,
+                      target.begin + static_cast<std::uint64_t>(*to) * row_bytes + inside,
+                      data.first(n));
       data = data.subspan(n);
       offset += n;
     }
