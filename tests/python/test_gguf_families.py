@@ -12,7 +12,7 @@ if not hasattr(gguf.MODEL_ARCH, "QWEN35"):
     pytest.skip("this version of gguf has no Qwen3.5", allow_module_level=True)
 
 import nvfp4
-from test_gguf import dequantized, tensors_of, to_bf16
+from test_gguf import dequantized, interleaved, tensors_of, to_bf16
 
 SIZES = dict(hidden_size=128, intermediate_size=192, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              vocab_size=320, max_position_embeddings=512, tie_word_embeddings=False, pad_token_id=None,
@@ -31,7 +31,12 @@ LINEAR_KEYS = {"ssm.conv_kernel": 4, "ssm.state_size": 64, "ssm.group_count": 2,
 SECTIONS = {"rope.dimension_sections": [11, 11, 10, 0]}
 EXPERT_KEYS = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 64,
                "expert_shared_feed_forward_length": 64}
-SCALED = {"qwen3_5", "qwen3_5_moe", "qwen3_next"}  # llama.cpp applies the scales of MLPs and experts
+NEMOTRON = HEADS | dict(mamba_num_heads=4, mamba_head_dim=64, n_groups=2, ssm_state_size=16)
+NEMOTRON_KEYS = {"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 2, "ssm.time_step_rank": 4,
+                 "ssm.inner_size": 256, "context_length": 2**20, "rope.scaling.finetuned": False,
+                 "attention.layer_norm_epsilon": 1e-5}
+#: llama.cpp applies the scales of MLPs and experts
+SCALED = {"nemotron_h", "nemotron_h_moe", "qwen3_5", "qwen3_5_moe", "qwen3_next"}
 
 #: class without its ending, configuration, architecture, keys beside those of every model
 FAMILIES = {
@@ -59,6 +64,15 @@ FAMILIES = {
         "attention.sliding_window": 64, "expert_feed_forward_length": 192, "expert_count": 4, "expert_used_count": 2,
         "rope.scaling.type": "yarn", "rope.scaling.factor": 32, "rope.scaling.original_context_length": 4096,
         "rope.scaling.yarn_beta_fast": 32, "rope.scaling.yarn_beta_slow": 1, "attention.key_length": 32}),
+    "nemotron_h": ("NemotronH", NEMOTRON | dict(num_hidden_layers=3, layers_block_type=[
+        "linear_attention", "full_attention", "mlp"]), "NEMOTRON_H", NEMOTRON_KEYS | {
+        "attention.head_count_kv": [0, 2, 0], "feed_forward_length": [0, 0, 192]}),
+    "nemotron_h_moe": ("NemotronH", NEMOTRON | dict(num_hidden_layers=3, layers_block_type=[
+        "moe", "linear_attention", "full_attention"], n_routed_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=64, moe_shared_expert_intermediate_size=128, moe_latent_size=64), "NEMOTRON_H_MOE",
+        NEMOTRON_KEYS | EXPERT_KEYS | {
+        "attention.head_count_kv": [0, 0, 2], "feed_forward_length": [64, 0, 0], "expert_shared_count": 1,
+        "expert_shared_feed_forward_length": 128, "expert_weights_norm": True, "moe_latent_size": 64}),
     "qwen3_5": ("Qwen3_5", LINEAR, "QWEN35", LINEAR_KEYS | SECTIONS),
     "qwen3_5_moe": ("Qwen3_5Moe", LINEAR | EXPERTS | dict(shared_expert_intermediate_size=64), "QWEN35MOE",
                     LINEAR_KEYS | SECTIONS | EXPERT_KEYS),
@@ -115,7 +129,7 @@ def in_file(name, value, shifted, tiles):
         if part.startswith("down"):
             return [(name, value)]
         return [(name.replace("gate_up_proj", which), value[:, i::2]) for i, which in enumerate(("gate_proj", "up_proj"))]
-    part = name.split("linear_attn.")[-1]
+    part = name.split("linear_attn.")[-1].split("mixer.")[-1]
     if name.endswith("norm.weight") and shifted and part != "norm.weight":
         value = value + np.float32(1)
     if part == "conv1d.weight":
@@ -137,6 +151,12 @@ def in_file(name, value, shifted, tiles):
         value = tiled(value, axis=1)
     if part == "A_log":
         value = -np.exp(value)
+    if name.startswith("backbone."):  # Mamba
+        value = value.reshape({"A_log": (-1, 1), "D": (-1, 1), "norm.weight": (2, -1)}.get(
+            part if "mixer" in name else "", value.shape))
+        name = name.replace("dt_bias", "dt.bias")
+        if part in ("q_proj.weight", "k_proj.weight"):
+            value = interleaved(value, 4 if part[0] == "q" else 2)
     name = name.replace("dt_bias", "dt_proj.bias").replace("e_score_correction_bias", "e_score_correction.bias")
     return [(name + ".weight" if name.endswith(".sinks") else name, value)]
 
@@ -156,6 +176,7 @@ def test_names_and_numbers_are_those_of_the_converter(family):
         else:
             expected[names.get_name(key, (".weight", ".bias"))] = value
     for key, stack in stacks.items():
+        key = key.replace("backbone.", "model.").replace(".mixer.", ".mlp.")
         expected[names.get_name(key, (".weight",))] = np.stack([stack[e] for e in range(len(stack))])
     if name == "phi3":
         expected |= {f"rope_factors_{which}.weight": np.float32(LONG[f"{which}_factor"]) for which in ("long", "short")}
@@ -177,11 +198,12 @@ def test_keys_are_those_of_the_converter(family):
     assert reader.get_field("general.architecture").contents() == prefix
     common = {"block_count": config["num_hidden_layers"], "embedding_length": 128, "context_length": 512,
               "attention.head_count": 4, "attention.head_count_kv": 2, "vocab_size": 320, "feed_forward_length": 192}
-    for key, value in (common | keys).items():
-        if name == "qwen3_5_moe" and key == "feed_forward_length":
-            continue
+    expected = common | keys
+    if name == "qwen3_5_moe":
+        del expected["feed_forward_length"]
+    for key, value in expected.items():
         found = reader.get_field(f"{prefix}.{key}").contents()
-        assert found == (value if isinstance(value, str) else pytest.approx(value, rel=1e-6)), key
+        assert found == (value if isinstance(value, (str, list)) else pytest.approx(value, rel=1e-6)), key
 
 
 def test_only_scaled_modules_are_nvfp4(family):
@@ -218,7 +240,7 @@ def test_the_rest_as_q8_0(family, tmp_path):
     kinds = {t.name: t.tensor_type.name for t in gguf.GGUFReader(tmp_path / "q8.gguf").tensors}
     down = {kind for key, kind in kinds.items() if ".ffn_down" in key and not key.endswith(("scale", "bias"))}
     assert down == {"NVFP4" if name in SCALED else "Q8_0"}
-    assert any("become Q8_0" in w for w in report["warnings"]) == (name not in SCALED)
+    assert any("become Q8_0" in w for w in report["warnings"]) == ("Q8_0" in kinds.values())
 
 
 def test_towers_and_prediction_are_left_out(tmp_path):

@@ -54,6 +54,8 @@ constexpr Family kFamilies[] = {
     {.model_types = "minimax_m2", .gguf = &gguf::kMiniMaxM2Names},
     {.model_types = "hunyuan_v1_dense", .gguf = &gguf::kHunYuanDenseNames},
     {.model_types = "hunyuan_v1_moe", .gguf = &gguf::kHunYuanMoeNames},
+    {.model_types = "nemotron_h", .gguf = &gguf::kNemotronHMoeNames},
+    {.model_types = "nemotron_h", .gguf = &gguf::kNemotronHNames},
     {.model_types = "qwen3_5", .gguf = &gguf::kQwen35Names},
     {.model_types = "qwen3_5_text", .gguf = &gguf::kQwen35TextNames},
     {.model_types = "qwen3_5_moe", .stacks = Stacks::rows, .gguf = &gguf::kQwen35MoeNames},

@@ -40,6 +40,12 @@ enum class Size : std::uint8_t {
   linear_gates,   ///< twice the heads of values
   linear_head,
   kernel,  ///< of the convolution
+  // Mamba.
+  mamba_inputs,    ///< gates, values, keys, queries and time steps
+  mamba_channels,  ///< values, keys and queries
+  mamba_groups,
+  mamba_group,   ///< values of a group
+  expert_input,  ///< columns of the first matrix of an expert
 };
 
 using Shape = std::array<Size, 3>;  ///< followed by `none`
@@ -65,6 +71,15 @@ enum class Heads : std::uint8_t {
   grouped_gate,  ///< the gates of such groups
 };
 
+/// The change of a tensor's shape on the way into the file. file_shape() in gguf/names.h applies
+/// it.
+enum class Form : std::uint8_t {
+  same,
+  column,    ///< a last dimension of 1 is added
+  grouped,   ///< a vector becomes a row for each of the groups of Mamba
+  squeezed,  ///< the dimension of 1 of a convolution is left out
+};
+
 /// The two names of a module. "{l}" stands for a layer, "{e}" for an expert.
 struct NamePair {
   std::string_view model, file;
@@ -73,6 +88,7 @@ struct NamePair {
   bool scaled = false;
   Change change = Change::none;
   Heads heads = Heads::none;
+  Form form = Form::same;
 };
 
 /// The layers in which the tensors of a group must be present.
@@ -87,6 +103,7 @@ enum class Presence : std::uint8_t {
   full_rank,  ///< all, if queries have none
   linear,     ///< layers with linear attention
   quadratic,  ///< layers without linear attention
+  complete,   ///< layers that have another module of the group
 };
 
 /// Modules that a model has together.
@@ -139,6 +156,6 @@ extern const Architecture kLlamaNames, kMistralNames, kMixtralNames, kQwen2Names
     kQwen3Names, kQwen3MoeNames, kGraniteNames, kDeepSeekV3Names, kDeepSeekV2Names, kPhi3Names,
     kGemma3TextNames, kGlm4MoeNames, kMiniMaxM2Names, kHunYuanDenseNames, kHunYuanMoeNames,
     kQwen35Names, kQwen35TextNames, kQwen35MoeNames, kQwen35MoeTextNames, kGptOssNames,
-    kQwen3NextNames;
+    kQwen3NextNames, kNemotronHNames, kNemotronHMoeNames;
 
 }  // namespace nvfp4::gguf

@@ -74,7 +74,7 @@ void add_experts(Entries& out, const Json& config, const Architecture& architect
 /// Throws UnsupportedError for settings that llama.cpp's graph of this model does not support.
 void require_computed(const Json& config, const Architecture& architecture,
                       const std::string& file) {
-  const Json* activation = value_of(config, {"hidden_activation", "hidden_act"});
+  const Json* activation = value_of(config, {"hidden_activation", "hidden_act", "mlp_hidden_act"});
   require<UnsupportedError>(activation == nullptr || *activation == architecture.activation,
                             "{}: hidden_act = {}, must be {} for llama.cpp", file,
                             activation == nullptr ? "" : checkpoint::dump_line(*activation),
@@ -192,8 +192,30 @@ std::int64_t integer_of(const Json& config, std::initializer_list<const char*> n
 
 const Architecture* architecture_of(const Json& config) {
   const Json* type = value_of(config, {"model_type"});
-  return type == nullptr || !type->is_string() ? nullptr
-                                               : find_architecture(type->get<std::string>());
+  const Architecture* found =
+      type == nullptr || !type->is_string() ? nullptr : find_architecture(type->get<std::string>());
+  if (found == nullptr || !found->experts) return found;
+  if (const std::string kinds = layer_kinds(config);
+      !kinds.empty() && kinds.find('E') == std::string::npos)
+    for (const Architecture* a : architectures())  // the same type without experts
+      if (a->model_type == found->model_type && !a->experts) return a;
+  return found;
+}
+
+std::string layer_kinds(const Json& config) {
+  if (const Json* pattern = value_of(config, {"hybrid_override_pattern"});
+      pattern != nullptr && pattern->is_string())
+    return pattern->get<std::string>();
+  const auto list = config.find("layers_block_type");
+  if (list == config.end() || !list->is_array()) return {};
+  std::string kinds;
+  for (const Json& kind : *list)
+    kinds += kind == "mamba" || kind == "linear_attention"     ? 'M'
+             : kind == "attention" || kind == "full_attention" ? '*'
+             : kind == "moe"                                   ? 'E'
+             : kind == "mlp"                                   ? '-'
+                                                               : '?';
+  return kinds;
 }
 
 const Architecture* architecture_of(const File& file) {
@@ -218,6 +240,8 @@ const Architecture* architecture_of(const File& file) {
 Json language_config(const Json& config) {
   const Json* text = value_of(config, {"text_config"});
   Json all = config;
+  if (const std::string kinds = layer_kinds(config); !kinds.empty())
+    all["num_hidden_layers"] = kinds.size();
   if (text == nullptr || !text->is_object()) return all;
   all.update(*text);
   if (const Json* type = value_of(config, {"model_type"}); type != nullptr)
@@ -241,7 +265,10 @@ std::vector<NewEntry> entries_of(const Json& config, const Architecture& archite
   else
     out.optional("feed_forward_length", {"intermediate_size"});
   out.optional("vocab_size", {"vocab_size"});
-  out.add("attention.layer_norm_rms_epsilon", new_f32(positive_of(config, "rms_norm_eps", 1e-6)));
+  const bool rms = value_of(config, {"rms_norm_eps"}) != nullptr ||
+                   value_of(config, {"layer_norm_epsilon"}) == nullptr;
+  out.add(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
+          new_f32(positive_of(config, rms ? "rms_norm_eps" : "layer_norm_epsilon", 1e-6)));
   for (const NumberKey& number : architecture.numbers) {
     const std::string name(number.model), key(number.file);
     if (number.factor)

@@ -23,7 +23,11 @@ const Architecture* architecture_of(const File& file);
 std::vector<NewEntry> entries_of(const Json& config, const Architecture& architecture,
                                  const std::string& config_file);
 /// Returns config.json with the members of its text_config, if it has one, and its own model_type.
+/// It has the number of layers even if the model has only a list of them.
 Json language_config(const Json& config);
+/// Returns the kinds of the layers of Nemotron-H, in its own letters: M (Mamba), * (attention), E
+/// (experts), - (MLP). Empty for other models.
+std::string layer_kinds(const Json& config);
 
 /// A tensor that llama.cpp needs and the model has as a part of config.json.
 struct OwnTensor {

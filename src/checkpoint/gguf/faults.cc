@@ -48,6 +48,7 @@ constexpr SizeKey kSizeKeys[] = {
     {"leading_dense_block_count", Needed::never, true},
     {"vocab_size", Needed::never},
     {"ssm.inner_size", Needed::never},
+    {"moe_latent_size", Needed::never},
 };
 
 /// Returns the dimensions without leading ones, which other programs leave out.
@@ -68,7 +69,7 @@ class Check {
     if (faults_.empty()) check_layers();
     if (!faults_.empty()) return std::move(faults_);
     for (const NameGroup& group : architecture_.groups)
-      for (const NamePair& pair : group.modules) check(pair, group.presence);
+      for (const NamePair& pair : group.modules) check(pair, group);
     return std::move(faults_);
   }
 
@@ -106,14 +107,21 @@ class Check {
       const bool needed = is_needed(key.needed);
       if (value == nullptr && needed) add("gguf-key", name, "has no key '{}'", name);
       if (value == nullptr) continue;
-      const auto number = header_.integer(name);
-      const int least = key.may_be_zero && !needed ? 0 : 1;
-      if (!number || *number < least || *number > kMostSize)
+      const auto* array = std::get_if<ArrayPlace>(&value->value);
+      const int least = array != nullptr || (key.may_be_zero && !needed) ? 0 : 1;
+      bool is_good = array == nullptr || !array->numbers.empty();
+      for (std::size_t i = 0; i < (array == nullptr ? 1 : array->numbers.size()); ++i) {
+        const auto number = header_.integer(name, i);
+        is_good &= number && *number >= least && *number <= kMostSize;
+      }
+      if (!is_good)
         add("gguf-key", name, "key '{}' = {}, must be an integer from {} to {}", name,
             checkpoint::dump_line(json_of(*value)), least, kMostSize);
     }
     const std::string epsilon = whole("attention.layer_norm_rms_epsilon");
-    if (header_.find(epsilon) == nullptr) add("gguf-key", epsilon, "has no key '{}'", epsilon);
+    if (header_.find(epsilon) == nullptr &&
+        header_.find(whole("attention.layer_norm_epsilon")) == nullptr)
+      add("gguf-key", epsilon, "has no key '{}'", epsilon);
     if (!faults_.empty()) return;
     // Rotary embeddings cover the whole head, except those of latent attention and some models.
     const std::string rope = whole("rope.dimension_count");
@@ -144,17 +152,18 @@ class Check {
   }
 
   /// Compares the tensors of a row in all layers.
-  void check(const NamePair& pair, Presence presence) {
+  void check(const NamePair& pair, const NameGroup& group) {
+    const Presence presence = group.presence;
     const bool in_layers = pair.file.starts_with("blk.");
     std::int64_t missing = 0, present = 0;
     std::string first_missing;
     bool differs = false;
     for (std::int64_t layer = 0; layer < (in_layers ? layers_ : 1); ++layer) {
+      layer_ = static_cast<std::size_t>(layer);
       const std::string module = file_module_of(pair, layer);
-      const TensorInfo* weight = find(module + ".weight");
-      if (weight == nullptr) weight = find(module);
+      const TensorInfo* weight = weight_of(pair, layer);
       present += weight != nullptr;
-      if (weight == nullptr && must_have(presence, layer) && missing++ == 0)
+      if (weight == nullptr && must_have(group, layer) && missing++ == 0)
         first_missing = module.ends_with(".bias") ? module : module + ".weight";
       if (weight != nullptr && !differs) differs = compare(*weight, pair.shape, false);
       const TensorInfo* bias = find(module + ".bias");
@@ -164,6 +173,12 @@ class Check {
       add("gguf-tensor", first_missing, "has no tensor '{}', which {} models have{}", first_missing,
           architecture_.model_type,
           in_layers ? fmt::format(" in each of {} layers; {} without", layers_, missing) : "");
+  }
+
+  const TensorInfo* weight_of(const NamePair& pair, std::int64_t layer) const {
+    const std::string module = file_module_of(pair, layer);
+    const TensorInfo* weight = find(module + ".weight");
+    return weight == nullptr ? find(module) : weight;
   }
 
   /// Adds a fault and returns true if a tensor's shape is another than that of its row.
@@ -193,11 +208,11 @@ class Check {
     return find(fmt::format("blk.{}.ssm_a", layer)) != nullptr;
   }
 
-  bool must_have(Presence presence, std::int64_t layer) const {
+  bool must_have(const NameGroup& group, std::int64_t layer) const {
     const auto number = [&](std::string_view key) {
       return header_.integer(whole(key)).value_or(0);
     };
-    switch (presence) {
+    switch (group.presence) {
       case Presence::all:
         return true;
       case Presence::optional:
@@ -217,6 +232,9 @@ class Check {
         return is_linear(layer);
       case Presence::quadratic:
         return !is_linear(layer);
+      case Presence::complete:
+        return std::ranges::any_of(
+            group.modules, [&](const NamePair& pair) { return weight_of(pair, layer) != nullptr; });
     }
     return true;
   }
@@ -224,7 +242,7 @@ class Check {
   /// Returns the number of a key and adds the key to `used_`. Null if the file does not have it or
   /// has 0.
   std::optional<std::int64_t> given(std::string_view key) {
-    const auto number = header_.integer(whole(key));
+    const auto number = header_.integer(whole(key), layer_);
     if (!number || *number == 0) return std::nullopt;
     std::string text = fmt::format("'{}' = {}", whole(key), *number);
     if (std::ranges::find(used_, text) == used_.end()) used_.push_back(std::move(text));
@@ -328,6 +346,21 @@ class Check {
         return value("ssm.state_size");
       case Size::kernel:
         return value("ssm.conv_kernel");
+      case Size::mamba_inputs:
+        first = value("ssm.inner_size");
+        return first + value(Size::mamba_channels) + value("ssm.time_step_rank");
+      case Size::mamba_channels:
+        first = value("ssm.inner_size");
+        return first + 2 * value("ssm.group_count") * value("ssm.state_size");
+      case Size::mamba_groups:
+        return value("ssm.group_count");
+      case Size::mamba_group:
+        first = value("ssm.inner_size");
+        return first / std::max<std::int64_t>(value("ssm.group_count"), 1);
+      case Size::expert_input: {
+        const auto number = given("moe_latent_size");
+        return number ? *number : value("embedding_length");
+      }
     }
     return 0;
   }
@@ -336,6 +369,7 @@ class Check {
   const Architecture& architecture_;
   std::unordered_map<std::string_view, const TensorInfo*> tensors_;
   std::int64_t layers_ = 0;
+  std::size_t layer_ = 0;          ///< the layer of the last dimensions
   std::vector<std::string> used_;  ///< keys and numbers of the last dimensions
   std::vector<Fault> faults_;
 };

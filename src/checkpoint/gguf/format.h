@@ -67,13 +67,16 @@ enum class ValueType : std::uint32_t {
 };
 std::string_view value_type_name(ValueType type);
 
-/// The place of an array. Reading a header checks an array without storing it; File::strings()
-/// reads it.
+/// The place of an array. Reading a header checks an array and stores only few integers;
+/// File::strings() reads strings.
 struct ArrayPlace {
   ValueType type = ValueType::u8;  ///< type of an element
   std::uint64_t count = 0;
   std::uint64_t begin = 0;  ///< offset of the first element in the file, in bytes
+  /// Integers or booleans, if the array has at most kMaxNumbers, as one for each layer.
+  std::vector<std::int64_t> numbers = {};
 };
+inline constexpr std::uint64_t kMaxNumbers = 4096;
 
 using Scalar = std::variant<std::uint64_t, std::int64_t, double, bool, std::string, ArrayPlace>;
 
@@ -110,8 +113,9 @@ struct Header {
   const Value* find(std::string_view key) const;
   /// Returns the string of a key, or null if there is none.
   const std::string* text(std::string_view key) const;
-  /// Returns an integer of any type, or null if there is none or it exceeds 63 bits.
-  std::optional<std::int64_t> integer(std::string_view key) const;
+  /// Returns an integer of any type, or the element of an array of integers for a layer. Null if
+  /// there is none or it exceeds 63 bits.
+  std::optional<std::int64_t> integer(std::string_view key, std::size_t layer = 0) const;
 };
 
 /// Returns the size of `shape` in `type`. Null if rows are not a multiple of the type's block, or

@@ -250,8 +250,20 @@ class Parser {
     if (place.count > in_.left())
       in_.fail("an array of {} elements, but the file ends in {} bytes", place.count, in_.left());
     place.begin = in_.at();
+    const bool keeps = place.count <= kMaxNumbers;
     if (place.type == ValueType::boolean) {
-      for (std::uint64_t i = 0; i < place.count; ++i) read_bool();
+      for (std::uint64_t i = 0; i < place.count; ++i) {
+        const bool value = read_bool();
+        if (keeps) place.numbers.push_back(value);
+      }
+    } else if (keeps && (place.type == ValueType::u32 || place.type == ValueType::i32)) {
+      for (std::uint64_t i = 0; i < place.count; ++i) {
+        const Scalar value = read_value(place.type);
+        const auto* number = std::get_if<std::int64_t>(&value);
+        place.numbers.push_back(number != nullptr
+                                    ? *number
+                                    : static_cast<std::int64_t>(std::get<std::uint64_t>(value)));
+      }
     } else if (place.type == ValueType::string) {
       for (std::uint64_t i = 0; i < place.count; ++i)
         in_.skip_text("a string in an array", kMaxTextBytes);

@@ -115,6 +115,7 @@ std::vector<Place> places_of(const Architecture& architecture, std::string_view 
           pair->scaled && ending == ".weight" && (architecture.scales_mlp || !is_mlp(*pair));
       place.change = pair->change;
       place.heads = pair->heads;
+      place.form = pair->form;
     }
     if (!places.empty()) break;
   }
@@ -139,6 +140,24 @@ std::optional<std::string> model_name_of(const Architecture& architecture,
     return name;
   }
   return std::nullopt;
+}
+
+std::vector<std::int64_t> file_shape(Form form, std::vector<std::int64_t> shape,
+                                     std::int64_t groups) {
+  const std::size_t dimensions = shape.size();
+  if (form == Form::column && dimensions == 1) shape.push_back(1);
+  if (form == Form::squeezed && dimensions == 3 && shape[1] == 1) shape.erase(shape.begin() + 1);
+  if (form == Form::grouped && dimensions == 1 && groups > 0 && shape[0] % groups == 0)
+    shape = {groups, shape[0] / groups};
+  return shape;
+}
+
+std::vector<std::int64_t> model_shape(Form form, std::vector<std::int64_t> shape) {
+  if (shape.size() != 2) return shape;
+  if (form == Form::column && shape[1] == 1) shape.pop_back();
+  if (form == Form::squeezed) shape.insert(shape.begin() + 1, 1);
+  if (form == Form::grouped) shape = {shape[0] * shape[1]};
+  return shape;
 }
 
 std::string file_module_of(const NamePair& pair, std::int64_t layer) {

@@ -25,7 +25,14 @@ struct Place {
   bool scaled = false;
   Change change = Change::none;
   Heads heads = Heads::none;
+  Form form = Form::same;
 };
+
+/// Returns the shape of a tensor in the file. `groups`: the groups of Mamba.
+std::vector<std::int64_t> file_shape(Form form, std::vector<std::int64_t> shape,
+                                     std::int64_t groups);
+/// Returns the shape of a tensor in the model.
+std::vector<std::int64_t> model_shape(Form form, std::vector<std::int64_t> shape);
 
 /// Returns "blk.3.attn_q.weight" for "model.layers.3.self_attn.q_proj.weight". A tensor that is
 /// split has several places, and one without a name has none.

@@ -38,7 +38,7 @@ Order rotary_rows(const Header& header, const Architecture& architecture, const 
   if (!architecture.interleaves || (!place.query && !place.key)) return {};
   const std::string key =
       fmt::format("{}.attention.head_count{}", architecture.name, place.key ? "_kv" : "");
-  auto heads = header.integer(key);
+  auto heads = header.integer(key, static_cast<std::size_t>(place.layer));
   if (!heads && place.key)
     heads = header.integer(fmt::format("{}.attention.head_count", architecture.name));
   const std::int64_t rows = t.shape.empty() ? 0 : t.shape[0];

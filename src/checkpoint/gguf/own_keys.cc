@@ -156,19 +156,65 @@ void add_qwen35(Entries& out, const Json& config, const std::string& file) {
   out.add("rope.dimension_sections", new_i32s(std::move(sections)));
 }
 
+/// Adds the keys of Nemotron-H. A layer of Mamba has neither heads of keys nor a feed-forward
+/// length.
+void add_nemotron_h(Entries& out, const Json& config, const std::string& file) {
+  const std::string kinds = layer_kinds(config);
+  const bool experts = kinds.find('E') != std::string::npos;
+  require<UnsupportedError>(
+      !kinds.empty() && kinds.find_first_not_of(experts ? "M*E" : "M*-") == std::string::npos,
+      "{}: layers '{}', must be Mamba (M), attention (*) and either experts (E) or MLPs (-)", file,
+      printable(kinds));
+  std::vector<std::int64_t> keys, lengths;
+  const std::int64_t heads = integer_of(config, {"num_key_value_heads"}, 0),
+                     size = integer_of(
+                         config, {experts ? "moe_intermediate_size" : "intermediate_size"}, 0);
+  for (const char kind : kinds) {
+    keys.push_back(kind == '*' ? heads : 0);
+    lengths.push_back(kind == 'E' || kind == '-' ? size : 0);
+  }
+  out.set("attention.head_count_kv", new_i32s(std::move(keys)));
+  out.set("feed_forward_length", new_i32s(std::move(lengths)));
+  constexpr std::uint64_t kContext = 1 << 20;  // without positions any length is possible
+  out.set("context_length", new_u32(kContext));
+  out.add("rope.scaling.finetuned", new_bool(false));
+  const std::int64_t mamba = integer_of(config, {"mamba_num_heads"}, 0),
+                     mamba_size = integer_of(config, {"mamba_head_dim"}, 0);
+  require<FormatError>(mamba > 0 && mamba <= 0xFFFF && mamba_size > 0 && mamba_size <= 0xFFFF,
+                       "{}: mamba_num_heads = {} and mamba_head_dim = {}, must be from 1 to 65535",
+                       file, mamba, mamba_size);
+  out.u32("ssm.inner_size", mamba * mamba_size, 1);
+  if (!experts) return;
+  out.needed("expert_shared_feed_forward_length", {"moe_shared_expert_intermediate_size"}, 1);
+  out.needed("expert_shared_count", {"n_shared_experts"});
+  out.add("expert_weights_norm", new_bool(value_of(config, {"norm_topk_prob"}) == nullptr ||
+                                          *value_of(config, {"norm_topk_prob"}) == true));
+  out.add("expert_weights_scale", new_f32(number_of(config, "routed_scaling_factor", 1)));
+  out.optional("moe_latent_size", {"moe_latent_size"});
+}
+
 struct OwnKeys {
   std::string_view name;
   void (*add)(Entries& out, const Json& config, const std::string& file);
 };
 constexpr OwnKeys kOwnKeys[] = {
-    {"phi3", add_phi3},          {"gemma3", add_gemma3},           {"hunyuan-dense", add_hunyuan},
-    {"minimax-m2", add_minimax}, {"hunyuan-moe", add_hunyuan_moe}, {"qwen35", add_qwen35},
-    {"qwen35moe", add_qwen35},   {"qwen3next", add_linear},        {"gpt-oss", add_gpt_oss},
+    {"phi3", add_phi3},
+    {"gemma3", add_gemma3},
+    {"hunyuan-dense", add_hunyuan},
+    {"minimax-m2", add_minimax},
+    {"hunyuan-moe", add_hunyuan_moe},
+    {"qwen35", add_qwen35},
+    {"qwen35moe", add_qwen35},
+    {"qwen3next", add_linear},
+    {"nemotron_h", add_nemotron_h},
+    {"nemotron_h_moe", add_nemotron_h},
+    {"gpt-oss", add_gpt_oss},
 };
 
 }  // namespace
 
 bool scales_rope_itself(const Architecture& architecture, std::string_view rope_type) {
+  if (architecture.name.starts_with("nemotron_h")) return true;  // it has no positions
   return rope_type == "dynamic"
              ? architecture.name.starts_with("hunyuan")
              : architecture.name == "phi3" && (rope_type == "longrope" || rope_type == "su");

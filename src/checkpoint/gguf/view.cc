@@ -282,8 +282,7 @@ class View final : public checkpoint::TensorSource {
       Shape shape = t.shape;  // other programs leave out the one row of this gate
       if (t.name.ends_with(".ffn_gate_inp_shexp.weight") && shape.size() == 1)
         shape.insert(shape.begin(), 1);
-      if (t.name.ends_with(".ssm_conv1d.weight") && shape.size() == 2)
-        shape.insert(shape.begin() + 1, 1);
+      shape = model_shape(place_of(*architecture_, *place)->form, std::move(shape));
       return add_as(t, *place, std::move(shape), 0, t.bytes,
                     origin_of(header(), *architecture_, t, *place, name_));
     }

@@ -130,9 +130,8 @@ class Maker {
                               "{}: tensor '{}': {} dimensions, at most {}", file_,
                               printable(spec.name), spec.shape.size(), kMaxDimensions);
     if (must_be_f32(place, spec.shape.size())) type = kF32;
-    std::vector<std::int64_t> shape = spec.shape;
-    if (place.file_name.ends_with(".ssm_conv1d.weight") && shape.size() == 3 && shape[1] == 1)
-      shape.erase(shape.begin() + 1);
+    std::vector<std::int64_t> shape =
+        file_shape(place.form, spec.shape, integer_of(config_, {"n_groups"}, 0));
     Member member{spec.name, find_type(type), std::move(shape), std::move(place), {}, i};
     member.dtype = spec.dtype;
     add(std::move(member));
