@@ -2,6 +2,8 @@
 conversion/, and the way back."""
 
 import json
+import re
+
 import numpy as np
 import pytest
 
@@ -35,8 +37,12 @@ NEMOTRON = HEADS | dict(mamba_num_heads=4, mamba_head_dim=64, n_groups=2, ssm_st
 NEMOTRON_KEYS = {"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 2, "ssm.time_step_rank": 4,
                  "ssm.inner_size": 256, "context_length": 2**20, "rope.scaling.finetuned": False,
                  "attention.layer_norm_epsilon": 1e-5}
+GEMMA4 = HEADS | dict(tie_word_embeddings=True, sliding_window=64, global_head_dim=64)
+GEMMA4_KEYS = {"attention.key_length": 64, "attention.key_length_swa": 32, "rope.dimension_count": 64,
+               "rope.dimension_count_swa": 32, "rope.freq_base": 1e6, "rope.freq_base_swa": 1e4,
+               "attention.sliding_window": 64}
 #: llama.cpp applies the scales of MLPs and experts
-SCALED = {"nemotron_h", "nemotron_h_moe", "qwen3_5", "qwen3_5_moe", "qwen3_next"}
+SCALED = {"gemma4_text", "gemma4_moe", "nemotron_h", "nemotron_h_moe", "qwen3_5", "qwen3_5_moe", "qwen3_next"}
 
 #: class without its ending, configuration, architecture, keys beside those of every model
 FAMILIES = {
@@ -46,6 +52,17 @@ FAMILIES = {
     "gemma3_text": ("Gemma3", HEADS | dict(tie_word_embeddings=True, num_hidden_layers=6, sliding_window=64,
                                            query_pre_attn_scalar=32), "GEMMA3", {
         "attention.sliding_window": 64, "rope.freq_base": 1e6, "rope.freq_base_swa": 1e4, "attention.key_length": 32}),
+    "gemma4_text": ("Gemma4", GEMMA4 | dict(num_hidden_layers=6, hidden_size_per_layer_input=64, use_double_wide_mlp=True,
+                                            vocab_size_per_layer_input=320, num_kv_shared_layers=2,
+                                            layer_types=["sliding_attention", "full_attention"] * 3), "GEMMA4",
+                    GEMMA4_KEYS | {"attention.sliding_window_pattern": [True, False] * 3, "attention.shared_kv_layers": 2,
+                                   "feed_forward_length": [192] * 4 + [384] * 2, "embedding_length_per_layer_input": 64}),
+    "gemma4_moe": ("Gemma4", GEMMA4 | dict(hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=4,
+                                           top_k_experts=2, moe_intermediate_size=64, attention_k_eq_v=True,
+                                           num_global_key_value_heads=1,
+                                           layer_types=["sliding_attention", "full_attention"]), "GEMMA4",
+                   GEMMA4_KEYS | {"attention.head_count_kv": [2, 1], "expert_count": 4, "expert_used_count": 2,
+                                  "expert_feed_forward_length": 64, "embedding_length_per_layer_input": 0}),
     "glm4_moe": ("Glm4Moe", HEADS | dict(n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2,
                                          moe_intermediate_size=64, first_k_dense_replace=1, use_qk_norm=True,
                                          attention_bias=True, routed_scaling_factor=1.5), "GLM4_MOE", {
@@ -158,7 +175,11 @@ def in_file(name, value, shifted, tiles):
         if part in ("q_proj.weight", "k_proj.weight"):
             value = interleaved(value, 4 if part[0] == "q" else 2)
     name = name.replace("dt_bias", "dt_proj.bias").replace("e_score_correction_bias", "e_score_correction.bias")
-    return [(name + ".weight" if name.endswith(".sinks") else name, value)]
+    for own, mapped in ((".sinks", ".sinks.weight"), (".layer_scalar", ".layer_scalar.weight"),
+                        ("router.scale", "router.proj.scale"), ("router.per_expert_scale", "experts.down_proj.scale")):
+        if name.endswith(own):
+            name = name.removesuffix(own) + mapped
+    return [(name, value)]
 
 
 def test_names_and_numbers_are_those_of_the_converter(family):
@@ -174,12 +195,14 @@ def test_names_and_numbers_are_those_of_the_converter(family):
             number, rest = parts[1].split(".", 1)
             stacks.setdefault(f"{parts[0]}.experts.{rest}", {})[int(number)] = value
         else:
-            expected[names.get_name(key, (".weight", ".bias"))] = value
+            expected[names.get_name(key, (".weight", ".bias", ".scale"))] = value
     for key, stack in stacks.items():
-        key = key.replace("backbone.", "model.").replace(".mixer.", ".mlp.")
+        key = re.sub(r"layers\.(\d+)\.(mixer\.|)experts", r"layers.\1.mlp.experts", key.replace("backbone.", "model."))
         expected[names.get_name(key, (".weight",))] = np.stack([stack[e] for e in range(len(stack))])
     if name == "phi3":
         expected |= {f"rope_factors_{which}.weight": np.float32(LONG[f"{which}_factor"]) for which in ("long", "short")}
+    if name.startswith("gemma4"):
+        expected["rope_freqs.weight"] = np.float32([1] * 8 + [1e30] * 24)
     found = dequantized(gguf.GGUFReader(folder / "model.gguf"))
     assert found.keys() == expected.keys() and None not in found
     for key, value in expected.items():
@@ -212,7 +235,8 @@ def test_only_scaled_modules_are_nvfp4(family):
         is_nvfp4 = t.tensor_type == gguf.GGMLQuantizationType.NVFP4
         assert not is_nvfp4 or ".ffn_" not in t.name or name in SCALED, t.name
         if ".ffn_down" in t.name and not t.name.endswith(("scale", "bias")):
-            assert is_nvfp4 == (name in SCALED), t.name
+            routers = name == "gemma4_moe" and "_exps" in t.name  # the file's scale is the router's
+            assert is_nvfp4 == (name in SCALED and not routers), t.name
 
 
 def test_the_way_back_restores_every_tensor(family):
@@ -239,24 +263,42 @@ def test_the_rest_as_q8_0(family, tmp_path):
     report = nvfp4.convert(folder / "nvfp4", tmp_path / "q8.gguf", rest="q8_0")
     kinds = {t.name: t.tensor_type.name for t in gguf.GGUFReader(tmp_path / "q8.gguf").tensors}
     down = {kind for key, kind in kinds.items() if ".ffn_down" in key and not key.endswith(("scale", "bias"))}
-    assert down == {"NVFP4" if name in SCALED else "Q8_0"}
+    assert down == {"NVFP4", "Q8_0"} if name == "gemma4_moe" else {"NVFP4" if name in SCALED else "Q8_0"}
     assert any("become Q8_0" in w for w in report["warnings"]) == ("Q8_0" in kinds.values())
 
 
-def test_towers_and_prediction_are_left_out(tmp_path):
+VISION = dict(hidden_size=32, intermediate_size=32)
+#: text, vision, other members of the configuration, architecture, start of the tower's names
+TOWERS = {
+    "Qwen3_5": (LINEAR, VISION | dict(depth=1, num_heads=2, out_hidden_size=128, patch_size=4), {}, "qwen35",
+                "model.visual."),
+    "Gemma3": (FAMILIES["gemma3_text"][1], VISION | dict(num_hidden_layers=1, num_attention_heads=2, image_size=28,
+                                                         patch_size=14), dict(mm_tokens_per_image=4), "gemma3",
+               ("vision_tower.", "multi_modal_projector.")),
+    "Gemma4": (FAMILIES["gemma4_text"][1], VISION | dict(num_hidden_layers=1, num_attention_heads=2, head_dim=16,
+                                                         num_key_value_heads=2), dict(audio_config=None), "gemma4",
+               ("model.vision_tower.", "model.embed_vision.")),
+}
+
+
+@pytest.mark.parametrize("kind", TOWERS)
+def test_towers_and_prediction_are_left_out(tmp_path, kind):
     """A model that also sees: the names of its language model, and what llama.cpp keeps in another file."""
-    from transformers import Qwen3_5Config, Qwen3_5ForConditionalGeneration
-    vision = dict(depth=1, hidden_size=32, intermediate_size=32, num_heads=2, out_hidden_size=128, patch_size=4)
-    Qwen3_5ForConditionalGeneration(Qwen3_5Config(text_config=LINEAR, vision_config=vision)).to(
-        torch.bfloat16).save_pretrained(tmp_path / "model")
+    text, vision, others, architecture, tower = TOWERS[kind]
+    config = getattr(transformers, f"{kind}Config")(text_config=text, vision_config=vision, **others)
+    getattr(transformers, f"{kind}ForConditionalGeneration")(config).to(torch.bfloat16).save_pretrained(
+        tmp_path / "model")
     nvfp4.quantize_checkpoint(tmp_path / "model", tmp_path / "nvfp4")
     with pytest.raises(nvfp4.UnsupportedError, match="towers for images and sound.*--allow drop"):
         nvfp4.convert(tmp_path / "nvfp4", tmp_path / "model.gguf")
     nvfp4.convert(tmp_path / "nvfp4", tmp_path / "model.gguf", allow=["drop"])
     reader = gguf.GGUFReader(tmp_path / "model.gguf")
-    assert reader.get_field("qwen35.block_count").contents() == 2
+    assert reader.get_field(f"{architecture}.block_count").contents() == text["num_hidden_layers"]
     nvfp4.convert(tmp_path / "model.gguf", tmp_path / "back", to="modelopt")
     before, after = tensors_of(tmp_path / "nvfp4"), tensors_of(tmp_path / "back")
-    assert set(before) - set(after) == {key for key in before if key.startswith("model.visual.")}
+    assert set(before) - set(after) >= {key for key in before if key.startswith(tower)}
+    assert {key for key in before if key.endswith(".weight") and not key.startswith(tower)} == {
+        key for key in after if key.endswith(".weight")}
     for key, value in after.items():
-        np.testing.assert_array_equal(value, before[key], err_msg=key)
+        if value.shape == before[key].shape:  # no MLP that became BF16
+            np.testing.assert_array_equal(value, before[key], err_msg=key)

@@ -1,35 +1,8 @@
-#include "checkpoint/families/gguf_names.h"
+#include "checkpoint/families/gguf_rows.h"
 
 namespace nvfp4::gguf {
 namespace {
 
-using enum Size;
-using enum Presence;
-
-constexpr bool kScaled = true;
-constexpr bool kFactor = true;
-
-constexpr Shape kUp = {feed_forward, embedding}, kDown = {embedding, feed_forward},
-                kUps = {experts, expert_size, embedding},
-                kDowns = {experts, embedding, expert_size},
-                kWideUps = {experts, feed_forward, embedding},
-                kWideDowns = {experts, embedding, feed_forward}, kUpOne = {shared_size, embedding},
-                kDownOne = {embedding, shared_size};
-
-constexpr NamePair kEnds[] = {{"model.embed_tokens", "token_embd", {vocabulary, embedding}},
-                              {"model.norm", "output_norm", {embedding}}};
-constexpr NamePair kHead[] = {{"lm_head", "output", {vocabulary, embedding}, kScaled}};
-constexpr NamePair kNorms[] = {
-    {"model.layers.{l}.input_layernorm", "blk.{l}.attn_norm", {embedding}},
-    {"model.layers.{l}.post_attention_layernorm", "blk.{l}.ffn_norm", {embedding}}};
-constexpr NamePair kAttention[] = {
-    {"model.layers.{l}.self_attn.q_proj", "blk.{l}.attn_q", {queries, embedding}, kScaled},
-    {"model.layers.{l}.self_attn.k_proj", "blk.{l}.attn_k", {keys, embedding}, kScaled},
-    {"model.layers.{l}.self_attn.v_proj", "blk.{l}.attn_v", {values, embedding}, kScaled},
-    {"model.layers.{l}.self_attn.o_proj", "blk.{l}.attn_output", {embedding, outputs}, kScaled}};
-constexpr NamePair kHeadNorms[] = {
-    {"model.layers.{l}.self_attn.q_norm", "blk.{l}.attn_q_norm", {head}},
-    {"model.layers.{l}.self_attn.k_norm", "blk.{l}.attn_k_norm", {head}}};
 constexpr NamePair kQueries[] = {
     {"model.layers.{l}.self_attn.q_proj", "blk.{l}.attn_q", {queries, embedding}}};
 constexpr NamePair kLowRankQueries[] = {
@@ -43,20 +16,6 @@ constexpr NamePair kLatent[] = {
     {"model.layers.{l}.self_attn.kv_a_layernorm", "blk.{l}.attn_kv_a_norm", {latent}},
     {"model.layers.{l}.self_attn.kv_b_proj", "blk.{l}.attn_kv_b", {latent_heads, latent}},
     {"model.layers.{l}.self_attn.o_proj", "blk.{l}.attn_output", {embedding, outputs}, kScaled}};
-constexpr NamePair kMlp[] = {
-    {"model.layers.{l}.mlp.gate_proj", "blk.{l}.ffn_gate", kUp, kScaled},
-    {"model.layers.{l}.mlp.up_proj", "blk.{l}.ffn_up", kUp, kScaled},
-    {"model.layers.{l}.mlp.down_proj", "blk.{l}.ffn_down", kDown, kScaled}};
-constexpr NamePair kExperts[] = {
-    {"model.layers.{l}.mlp.gate", "blk.{l}.ffn_gate_inp", {experts, embedding}},
-    {"model.layers.{l}.mlp.experts.{e}.gate_proj", "blk.{l}.ffn_gate_exps", kUps, kScaled},
-    {"model.layers.{l}.mlp.experts.{e}.up_proj", "blk.{l}.ffn_up_exps", kUps, kScaled},
-    {"model.layers.{l}.mlp.experts.{e}.down_proj", "blk.{l}.ffn_down_exps", kDowns, kScaled}};
-constexpr NamePair kSharedExpert[] = {
-    {"model.layers.{l}.mlp.shared_expert_gate", "blk.{l}.ffn_gate_inp_shexp", {one, embedding}},
-    {"model.layers.{l}.mlp.shared_expert.gate_proj", "blk.{l}.ffn_gate_shexp", kUpOne, kScaled},
-    {"model.layers.{l}.mlp.shared_expert.up_proj", "blk.{l}.ffn_up_shexp", kUpOne, kScaled},
-    {"model.layers.{l}.mlp.shared_expert.down_proj", "blk.{l}.ffn_down_shexp", kDownOne, kScaled}};
 constexpr NamePair kRouterBias[] = {
     {"model.layers.{l}.mlp.gate.e_score_correction_bias", "blk.{l}.exp_probs_b.bias", {experts}}};
 constexpr NamePair kSharedExperts[] = {
@@ -70,7 +29,6 @@ constexpr NamePair kMixtralExperts[] = {
     {"model.layers.{l}.block_sparse_moe.experts.{e}.w2", "blk.{l}.ffn_down_exps", kWideDowns,
      kScaled},
     {"model.layers.{l}.block_sparse_moe.experts.{e}.w3", "blk.{l}.ffn_up_exps", kWideUps, kScaled}};
-
 constexpr NamePair kMiniMaxRows[] = {
     {"model.layers.{l}.block_sparse_moe.e_score_correction_bias",
      "blk.{l}.exp_probs_b.bias",
@@ -96,7 +54,6 @@ constexpr NamePair kHunYuanExperts[] = {
     {"model.layers.{l}.mlp.shared_mlp.gate_proj", "blk.{l}.ffn_gate_shexp", kUpOne, kScaled},
     {"model.layers.{l}.mlp.shared_mlp.up_proj", "blk.{l}.ffn_up_shexp", kUpOne, kScaled},
     {"model.layers.{l}.mlp.shared_mlp.down_proj", "blk.{l}.ffn_down_shexp", kDownOne, kScaled}};
-
 constexpr NamePair kGptOssLayer[] = {
     {"model.layers.{l}.self_attn.sinks", "blk.{l}.attn_sinks.weight", {heads}},
     {"model.layers.{l}.mlp.router", "blk.{l}.ffn_gate_inp", {experts, embedding}},
@@ -112,53 +69,43 @@ constexpr NamePair kGptOssLayer[] = {
     {"model.layers.{l}.mlp.experts.down_proj_bias",
      "blk.{l}.ffn_down_exps.bias",
      {experts, embedding}}};
-
-/// Returns the row of a norm that multiplies by 1 + weight.
-constexpr NamePair shifted(std::string_view model, std::string_view file, Size size) {
-  return {.model = model, .file = file, .shape = {size}, .change = Change::plus_one};
-}
-constexpr NamePair kShiftedEnds[] = {{"model.embed_tokens", "token_embd", {vocabulary, embedding}},
-                                     shifted("model.norm", "output_norm", embedding)};
-constexpr NamePair kShiftedHeadNorms[] = {
-    shifted("model.layers.{l}.self_attn.q_norm", "blk.{l}.attn_q_norm", head),
-    shifted("model.layers.{l}.self_attn.k_norm", "blk.{l}.attn_k_norm", head)};
-constexpr NamePair kShiftedNorms[] = {
-    shifted("model.layers.{l}.input_layernorm", "blk.{l}.attn_norm", embedding),
-    shifted("model.layers.{l}.post_attention_layernorm", "blk.{l}.post_attention_norm", embedding)};
 constexpr NamePair kShiftedMlpNorms[] = {
     shifted("model.layers.{l}.pre_feedforward_layernorm", "blk.{l}.ffn_norm", embedding),
     shifted("model.layers.{l}.post_feedforward_layernorm", "blk.{l}.post_ffw_norm", embedding)};
-
-/// Returns the row of a weight whose heads of values are in llama.cpp's order. Source:
-/// conversion/qwen.py, _reorder_v_heads().
-constexpr NamePair ordered(std::string_view model, std::string_view file, Shape shape, Heads heads,
-                           bool scaled = false, Change change = Change::none,
-                           Form form = Form::same) {
-  return {model, file, shape, scaled, change, heads, form};
-}
-constexpr NamePair kLinearAttention[] = {
-    ordered("model.layers.{l}.linear_attn.in_proj_qkv", "blk.{l}.attn_qkv",
-            {linear_fused, embedding}, Heads::last_rows, kScaled),
-    ordered("model.layers.{l}.linear_attn.in_proj_z", "blk.{l}.attn_gate",
-            {linear_values, embedding}, Heads::rows, kScaled),
-    ordered("model.layers.{l}.linear_attn.in_proj_a", "blk.{l}.ssm_alpha",
-            {linear_heads, embedding}, Heads::rows, kScaled),
-    ordered("model.layers.{l}.linear_attn.in_proj_b", "blk.{l}.ssm_beta", {linear_heads, embedding},
-            Heads::rows, kScaled),
-    ordered("model.layers.{l}.linear_attn.A_log", "blk.{l}.ssm_a", {linear_heads}, Heads::rows,
-            false, Change::minus_exp),
-    ordered("model.layers.{l}.linear_attn.dt_bias", "blk.{l}.ssm_dt.bias", {linear_heads},
-            Heads::rows),
-    ordered("model.layers.{l}.linear_attn.conv1d", "blk.{l}.ssm_conv1d", {linear_fused, kernel},
-            Heads::last_rows, false, Change::none, Form::squeezed),
-    {"model.layers.{l}.linear_attn.norm", "blk.{l}.ssm_norm", {linear_head}},
-    ordered("model.layers.{l}.linear_attn.out_proj", "blk.{l}.ssm_out", {embedding, linear_values},
-            Heads::columns, kScaled)};
-constexpr NamePair kGatedAttention[] = {
-    {"model.layers.{l}.self_attn.q_proj", "blk.{l}.attn_q", {gated_queries, embedding}, kScaled},
-    {"model.layers.{l}.self_attn.k_proj", "blk.{l}.attn_k", {keys, embedding}, kScaled},
-    {"model.layers.{l}.self_attn.v_proj", "blk.{l}.attn_v", {values, embedding}, kScaled},
+constexpr NamePair kGemma4Ends[] = {
+    {"model.embed_tokens_per_layer", "per_layer_token_embd", {vocabulary, all_layer_inputs}},
+    {"model.per_layer_model_projection", "per_layer_model_proj", {all_layer_inputs, embedding}},
+    {"model.per_layer_projection_norm", "per_layer_proj_norm", {layer_input}}};
+constexpr NamePair kGemma4Layer[] = {
+    {"model.layers.{l}.input_layernorm", "blk.{l}.attn_norm", {embedding}},
+    {"model.layers.{l}.post_attention_layernorm", "blk.{l}.post_attention_norm", {embedding}},
+    {"model.layers.{l}.pre_feedforward_layernorm", "blk.{l}.ffn_norm", {embedding}},
+    {"model.layers.{l}.post_feedforward_layernorm", "blk.{l}.post_ffw_norm", {embedding}},
+    {"model.layers.{l}.self_attn.q_norm", "blk.{l}.attn_q_norm", {head}},
+    {"model.layers.{l}.self_attn.q_proj", "blk.{l}.attn_q", {queries, embedding}, kScaled},
     {"model.layers.{l}.self_attn.o_proj", "blk.{l}.attn_output", {embedding, outputs}, kScaled}};
+// Layers may have the keys and values of another layer, or values that are the keys.
+constexpr NamePair kGemma4Keys[] = {
+    {"model.layers.{l}.self_attn.k_norm", "blk.{l}.attn_k_norm", {head}},
+    {"model.layers.{l}.self_attn.k_proj", "blk.{l}.attn_k", {keys, embedding}, kScaled}};
+constexpr NamePair kGemma4Optional[] = {
+    {"model.layers.{l}.self_attn.v_proj", "blk.{l}.attn_v", {values, embedding}, kScaled},
+    {"model.layers.{l}.layer_scalar", "blk.{l}.layer_output_scale.weight", {one}}};
+constexpr NamePair kGemma4Inputs[] = {
+    {"model.layers.{l}.per_layer_input_gate", "blk.{l}.inp_gate", {layer_input, embedding}},
+    {"model.layers.{l}.per_layer_projection", "blk.{l}.proj", {embedding, layer_input}},
+    {"model.layers.{l}.post_per_layer_input_norm", "blk.{l}.post_norm", {embedding}}};
+// The scale of ffn_down_exps is the router's, so those experts cannot have one of NVFP4.
+constexpr NamePair kGemma4Experts[] = {
+    {"model.layers.{l}.router.proj", "blk.{l}.ffn_gate_inp", {experts, embedding}},
+    {"model.layers.{l}.router.scale", "blk.{l}.ffn_gate_inp.scale", {embedding}},
+    {"model.layers.{l}.router.per_expert_scale", "blk.{l}.ffn_down_exps.scale", {experts}},
+    {"model.layers.{l}.experts.{e}.gate_proj", "blk.{l}.ffn_gate_exps", kUps, kScaled},
+    {"model.layers.{l}.experts.{e}.up_proj", "blk.{l}.ffn_up_exps", kUps, kScaled},
+    {"model.layers.{l}.experts.{e}.down_proj", "blk.{l}.ffn_down_exps", kDowns},
+    {"model.layers.{l}.pre_feedforward_layernorm_2", "blk.{l}.pre_ffw_norm_2", {embedding}},
+    {"model.layers.{l}.post_feedforward_layernorm_1", "blk.{l}.post_ffw_norm_1", {embedding}},
+    {"model.layers.{l}.post_feedforward_layernorm_2", "blk.{l}.post_ffw_norm_2", {embedding}}};
 
 constexpr NameGroup kLlama[] = {{kEnds}, {kHead, optional}, {kNorms}, {kAttention}, {kMlp, dense}};
 constexpr NameGroup kMixtral[] = {
@@ -184,7 +131,6 @@ constexpr NameGroup kDeepSeek[] = {{kEnds},
                                    {kExperts, sparse},
                                    {kRouterBias, together},
                                    {kSharedExperts, shared}};
-
 constexpr NameGroup kPhi3[] = {{kEnds}, {kHead, optional}, {kNorms}, {kPhi3Layer}};
 constexpr NameGroup kGemma3[] = {{kShiftedEnds},     {kHead, optional}, {kShiftedNorms},
                                  {kShiftedMlpNorms}, {kAttention},      {kShiftedHeadNorms},
@@ -204,153 +150,56 @@ constexpr NameGroup kHunYuanDense[] = {{kEnds},      {kHead, optional}, {kNorms}
                                        {kAttention}, {kHunYuanNorms},   {kMlp, dense}};
 constexpr NameGroup kHunYuanMoe[] = {{kEnds},      {kHead, optional}, {kNorms},
                                      {kAttention}, {kHunYuanNorms},   {kHunYuanExperts}};
-constexpr NamePair kGroupedLinearAttention[] = {
-    {.model = "model.layers.{l}.linear_attn.in_proj_qkvz",
-     .file = "blk.{l}.attn_qkv",
-     .shape = {linear_fused, embedding},
-     .heads = Heads::grouped_qkv},
-    {.model = "model.layers.{l}.linear_attn.in_proj_qkvz",
-     .file = "blk.{l}.attn_gate",
-     .shape = {linear_values, embedding},
-     .heads = Heads::grouped_gate},
-    {"model.layers.{l}.linear_attn.in_proj_ba", "blk.{l}.ssm_ba", {linear_gates, embedding}},
-    {.model = "model.layers.{l}.linear_attn.A_log",
-     .file = "blk.{l}.ssm_a",
-     .shape = {linear_heads},
-     .change = Change::minus_exp},
-    {"model.layers.{l}.linear_attn.dt_bias", "blk.{l}.ssm_dt.bias", {linear_heads}},
-    {.model = "model.layers.{l}.linear_attn.conv1d",
-     .file = "blk.{l}.ssm_conv1d",
-     .shape = {linear_fused, kernel},
-     .form = Form::squeezed},
-    {"model.layers.{l}.linear_attn.norm", "blk.{l}.ssm_norm", {linear_head}},
-    {"model.layers.{l}.linear_attn.out_proj", "blk.{l}.ssm_out", {embedding, linear_values}}};
-
-constexpr NamePair kNemotronEnds[] = {{"model.embeddings", "token_embd", {vocabulary, embedding}},
-                                      {"model.norm_f", "output_norm", {embedding}}};
-constexpr NamePair kNemotronNorm[] = {{"model.layers.{l}.norm", "blk.{l}.attn_norm", {embedding}}};
-constexpr NamePair kMamba[] = {
-    {"model.layers.{l}.mixer.in_proj", "blk.{l}.ssm_in", {mamba_inputs, embedding}, kScaled},
-    {"model.layers.{l}.mixer.out_proj", "blk.{l}.ssm_out", {embedding, linear_values}, kScaled},
-    {.model = "model.layers.{l}.mixer.A_log",
-     .file = "blk.{l}.ssm_a",
-     .shape = {linear_heads, one},
-     .change = Change::minus_exp,
-     .form = Form::column},
-    {.model = "model.layers.{l}.mixer.D",
-     .file = "blk.{l}.ssm_d",
-     .shape = {linear_heads, one},
-     .form = Form::column},
-    {"model.layers.{l}.mixer.dt_bias", "blk.{l}.ssm_dt.bias", {linear_heads}},
-    {.model = "model.layers.{l}.mixer.conv1d",
-     .file = "blk.{l}.ssm_conv1d",
-     .shape = {mamba_channels, kernel},
-     .form = Form::squeezed},
-    {.model = "model.layers.{l}.mixer.norm",
-     .file = "blk.{l}.ssm_norm",
-     .shape = {mamba_groups, mamba_group},
-     .form = Form::grouped}};
-constexpr NamePair kMixerAttention[] = {
-    {"model.layers.{l}.mixer.q_proj", "blk.{l}.attn_q", {queries, embedding}, kScaled},
-    {"model.layers.{l}.mixer.k_proj", "blk.{l}.attn_k", {keys, embedding}, kScaled},
-    {"model.layers.{l}.mixer.v_proj", "blk.{l}.attn_v", {values, embedding}, kScaled},
-    {"model.layers.{l}.mixer.o_proj", "blk.{l}.attn_output", {embedding, outputs}, kScaled}};
-constexpr NamePair kMixerMlp[] = {
-    {"model.layers.{l}.mixer.up_proj", "blk.{l}.ffn_up", kUp, kScaled},
-    {"model.layers.{l}.mixer.down_proj", "blk.{l}.ffn_down", kDown, kScaled}};
-constexpr NamePair kMixerExperts[] = {
-    {"model.layers.{l}.mixer.gate", "blk.{l}.ffn_gate_inp", {experts, embedding}},
-    {"model.layers.{l}.mixer.gate.e_score_correction_bias", "blk.{l}.exp_probs_b.bias", {experts}},
-    {"model.layers.{l}.mixer.experts.{e}.up_proj",
-     "blk.{l}.ffn_up_exps",
-     {experts, expert_size, expert_input},
-     kScaled},
-    {"model.layers.{l}.mixer.experts.{e}.down_proj",
-     "blk.{l}.ffn_down_exps",
-     {experts, expert_input, expert_size},
-     kScaled},
-    {"model.layers.{l}.mixer.shared_experts.up_proj", "blk.{l}.ffn_up_shexp", kUpOne, kScaled},
-    {"model.layers.{l}.mixer.shared_experts.down_proj", "blk.{l}.ffn_down_shexp", kDownOne,
-     kScaled}};
-constexpr NamePair kMixerLatent[] = {
-    {"model.layers.{l}.mixer.fc1_latent_proj",
-     "blk.{l}.ffn_latent_down",
-     {expert_input, embedding}},
-    {"model.layers.{l}.mixer.fc2_latent_proj", "blk.{l}.ffn_latent_up", {embedding, expert_input}}};
-
-constexpr NameGroup kNemotronH[] = {
-    {kNemotronEnds},    {kHead, optional},           {kNemotronNorm},
-    {kMamba, complete}, {kMixerAttention, complete}, {kMixerMlp, complete}};
-constexpr NameGroup kNemotronHMoe[] = {
-    {kNemotronEnds},         {kHead, optional},           {kNemotronNorm},
-    {kMamba, complete},      {kMixerAttention, complete}, {kMixerExperts, complete},
-    {kMixerLatent, complete}};
-constexpr NameGroup kQwen3Next[] = {{kShiftedEnds},
-                                    {kHead, optional},
-                                    {kShiftedNorms},
-                                    {kGroupedLinearAttention, linear},
-                                    {kGatedAttention, quadratic},
-                                    {kShiftedHeadNorms, quadratic},
-                                    {kExperts},
-                                    {kSharedExpert}};
-constexpr NameGroup kGptOss[] = {{kEnds}, {kHead}, {kSecondNorms}, {kAttention}, {kGptOssLayer}};
-constexpr NameGroup kQwen35[] = {{kShiftedEnds},
+constexpr NameGroup kGemma4[] = {{kEnds},
                                  {kHead, optional},
-                                 {kShiftedNorms},
-                                 {kLinearAttention, linear},
-                                 {kGatedAttention, quadratic},
-                                 {kShiftedHeadNorms, quadratic},
-                                 {kMlp, dense}};
-constexpr NameGroup kQwen35Moe[] = {{kShiftedEnds},
+                                 {kGemma4Ends, complete},
+                                 {kGemma4Layer},
+                                 {kGemma4Keys, complete},
+                                 {kGemma4Optional, optional},
+                                 {kGemma4Inputs, complete},
+                                 {kMlp}};
+constexpr NameGroup kGemma4Moe[] = {{kEnds},
                                     {kHead, optional},
-                                    {kShiftedNorms},
-                                    {kLinearAttention, linear},
-                                    {kGatedAttention, quadratic},
-                                    {kShiftedHeadNorms, quadratic},
-                                    {kExperts},
-                                    {kSharedExpert}};
-
+                                    {kGemma4Ends, complete},
+                                    {kGemma4Layer},
+                                    {kGemma4Keys, complete},
+                                    {kGemma4Optional, optional},
+                                    {kGemma4Inputs, complete},
+                                    {kMlp},
+                                    {kGemma4Experts}};
+constexpr NameGroup kGptOss[] = {{kEnds}, {kHead}, {kSecondNorms}, {kAttention}, {kGptOssLayer}};
 constexpr NumberKey kGraniteNumbers[] = {{"attention_multiplier", "attention.scale", kFactor},
                                          {"embedding_multiplier", "embedding_scale", kFactor},
                                          {"residual_multiplier", "residual_scale", kFactor},
                                          {"logits_scaling", "logit_scale", kFactor}};
 constexpr NumberKey kSlidingNumbers[] = {{"sliding_window", "attention.sliding_window"}};
-constexpr NumberKey kLinearNumbers[] = {{"linear_conv_kernel_dim", "ssm.conv_kernel"},
-                                        {"linear_key_head_dim", "ssm.state_size"},
-                                        {"linear_num_key_heads", "ssm.group_count"},
-                                        {"linear_num_value_heads", "ssm.time_step_rank"}};
 
-constexpr NumberKey kMambaNumbers[] = {{"conv_kernel", "ssm.conv_kernel"},
-                                       {"ssm_state_size", "ssm.state_size"},
-                                       {"n_groups", "ssm.group_count"},
-                                       {"mamba_num_heads", "ssm.time_step_rank"}};
-
-/// Returns the row of a Nemotron-H model, whose layers are Mamba, attention, and experts or MLPs.
-constexpr Architecture nemotron_h(std::string_view name, std::span<const NameGroup> groups,
-                                  bool experts) {
-  return {.model_type = "nemotron_h",
-          .class_name = "NemotronHForCausalLM",
-          .name = name,
-          .groups = groups,
-          .prefix = "backbone.",
-          .interleaves = true,
-          .experts = experts,
-          .activation = "relu2",
-          .numbers = kMambaNumbers,
+/// Returns the row of a Gemma 3 model without or with the prefix of models that also see.
+constexpr Architecture gemma3(std::string_view model_type, std::string_view class_name,
+                              std::string_view prefix) {
+  return {.model_type = model_type,
+          .class_name = class_name,
+          .name = "gemma3",
+          .groups = kGemma3,
+          .prefix = prefix,
+          .scales_mlp = false,
+          .activation = "gelu_pytorch_tanh",
+          .numbers = kSlidingNumbers,
           .foreign = false};
 }
 
-/// Returns the row of a Qwen3.5 model without or with the prefix of models that also see.
-constexpr Architecture qwen35(std::string_view model_type, std::string_view class_name,
+/// Returns the row of a Gemma 4 model, also with experts.
+constexpr Architecture gemma4(std::string_view model_type, std::string_view class_name,
                               std::string_view prefix, bool experts) {
   return {.model_type = model_type,
           .class_name = class_name,
-          .name = experts ? "qwen35moe" : "qwen35",
-          .groups = experts ? std::span<const NameGroup>(kQwen35Moe) : kQwen35,
+          .name = "gemma4",
+          .groups = experts ? std::span<const NameGroup>(kGemma4Moe) : kGemma4,
           .prefix = prefix,
           .experts = experts,
-          .rotary = 0.25,
-          .numbers = kLinearNumbers,
+          .rotary = 1,
+          .activation = "gelu_pytorch_tanh",
+          .numbers = kSlidingNumbers,
           .foreign = false};
 }
 
@@ -423,14 +272,15 @@ const Architecture kPhi3Names = {.model_type = "phi3",
                                  .scales_mlp = false,
                                  .rotary = 1,
                                  .foreign = false};
-const Architecture kGemma3TextNames = {.model_type = "gemma3_text",
-                                       .class_name = "Gemma3ForCausalLM",
-                                       .name = "gemma3",
-                                       .groups = kGemma3,
-                                       .scales_mlp = false,
-                                       .activation = "gelu_pytorch_tanh",
-                                       .numbers = kSlidingNumbers,
-                                       .foreign = false};
+const Architecture kGemma3TextNames = gemma3("gemma3_text", "Gemma3ForCausalLM", "model.");
+const Architecture kGemma3Names =
+    gemma3("gemma3", "Gemma3ForConditionalGeneration", "language_model.model.");
+const Architecture kGemma4TextMoeNames = gemma4("gemma4_text", "Gemma4ForCausalLM", "model.", true);
+const Architecture kGemma4TextNames = gemma4("gemma4_text", "Gemma4ForCausalLM", "model.", false);
+const Architecture kGemma4MoeNames =
+    gemma4("gemma4", "Gemma4ForConditionalGeneration", "model.language_model.", true);
+const Architecture kGemma4Names =
+    gemma4("gemma4", "Gemma4ForConditionalGeneration", "model.language_model.", false);
 const Architecture kGlm4MoeNames = {.model_type = "glm4_moe",
                                     .class_name = "Glm4MoeForCausalLM",
                                     .name = "glm4moe",
@@ -464,24 +314,6 @@ const Architecture kHunYuanMoeNames = {.model_type = "hunyuan_v1_moe",
                                        .experts = true,
                                        .scales_mlp = false,
                                        .foreign = false};
-const Architecture kQwen35Names =
-    qwen35("qwen3_5", "Qwen3_5ForConditionalGeneration", "model.language_model.", false);
-const Architecture kQwen35TextNames = qwen35("qwen3_5_text", "Qwen3_5ForCausalLM", "model.", false);
-const Architecture kQwen35MoeNames =
-    qwen35("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "model.language_model.", true);
-const Architecture kQwen35MoeTextNames =
-    qwen35("qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", "model.", true);
-const Architecture kNemotronHMoeNames = nemotron_h("nemotron_h_moe", kNemotronHMoe, true);
-const Architecture kNemotronHNames = nemotron_h("nemotron_h", kNemotronH, false);
-const Architecture kQwen3NextNames = {.model_type = "qwen3_next",
-                                      .class_name = "Qwen3NextForCausalLM",
-                                      .name = "qwen3next",
-                                      .groups = kQwen3Next,
-                                      .experts = true,
-                                      .normalizes = true,
-                                      .rotary = 0.25,
-                                      .numbers = kLinearNumbers,
-                                      .foreign = false};
 const Architecture kGptOssNames = {.model_type = "gpt_oss",
                                    .class_name = "GptOssForCausalLM",
                                    .name = "gpt-oss",

@@ -46,6 +46,9 @@ enum class Size : std::uint8_t {
   mamba_groups,
   mamba_group,   ///< values of a group
   expert_input,  ///< columns of the first matrix of an expert
+  // Embeddings for each layer.
+  layer_input,
+  all_layer_inputs,
 };
 
 using Shape = std::array<Size, 3>;  ///< followed by `none`
@@ -156,6 +159,7 @@ extern const Architecture kLlamaNames, kMistralNames, kMixtralNames, kQwen2Names
     kQwen3Names, kQwen3MoeNames, kGraniteNames, kDeepSeekV3Names, kDeepSeekV2Names, kPhi3Names,
     kGemma3TextNames, kGlm4MoeNames, kMiniMaxM2Names, kHunYuanDenseNames, kHunYuanMoeNames,
     kQwen35Names, kQwen35TextNames, kQwen35MoeNames, kQwen35MoeTextNames, kGptOssNames,
-    kQwen3NextNames, kNemotronHNames, kNemotronHMoeNames;
+    kQwen3NextNames, kNemotronHNames, kNemotronHMoeNames, kGemma3Names, kGemma4Names,
+    kGemma4MoeNames, kGemma4TextNames, kGemma4TextMoeNames;
 
 }  // namespace nvfp4::gguf

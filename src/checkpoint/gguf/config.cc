@@ -46,7 +46,7 @@ void add_experts(Entries& out, const Json& config, const Architecture& architect
                  const std::string& file) {
   if (!architecture.experts) return;
   out.needed("expert_count", {"num_local_experts", "num_experts", "n_routed_experts"});
-  out.needed("expert_used_count", {"num_experts_per_tok", "moe_topk"});
+  out.needed("expert_used_count", {"num_experts_per_tok", "moe_topk", "top_k_experts"});
   out.optional("expert_feed_forward_length", {"moe_intermediate_size"});
   out.optional("expert_shared_feed_forward_length", {"shared_expert_intermediate_size"});
   out.optional("expert_group_count", {"n_group"});
@@ -190,16 +190,29 @@ std::int64_t integer_of(const Json& config, std::initializer_list<const char*> n
   return value != nullptr && value->is_number_integer() ? value->get<std::int64_t>() : otherwise;
 }
 
+namespace {
+
+/// Returns the architecture of models of the same type without experts, or null.
+const Architecture* without_experts(const Architecture& architecture) {
+  for (const Architecture* a : architectures())
+    if (a->model_type == architecture.model_type && !a->experts) return a;
+  return nullptr;
+}
+
+}  // namespace
+
 const Architecture* architecture_of(const Json& config) {
   const Json* type = value_of(config, {"model_type"});
   const Architecture* found =
       type == nullptr || !type->is_string() ? nullptr : find_architecture(type->get<std::string>());
   if (found == nullptr || !found->experts) return found;
-  if (const std::string kinds = layer_kinds(config);
-      !kinds.empty() && kinds.find('E') == std::string::npos)
-    for (const Architecture* a : architectures())  // the same type without experts
-      if (a->model_type == found->model_type && !a->experts) return a;
-  return found;
+  const Json text = language_config(config);
+  if (found->name == "gemma4") {
+    const Json* moe = value_of(text, {"enable_moe_block"});
+    return moe != nullptr && *moe == true ? found : without_experts(*found);
+  }
+  const std::string kinds = layer_kinds(config);
+  return kinds.empty() || kinds.find('E') != std::string::npos ? found : without_experts(*found);
 }
 
 std::string layer_kinds(const Json& config) {

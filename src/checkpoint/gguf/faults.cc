@@ -49,6 +49,9 @@ constexpr SizeKey kSizeKeys[] = {
     {"vocab_size", Needed::never},
     {"ssm.inner_size", Needed::never},
     {"moe_latent_size", Needed::never},
+    {"embedding_length_per_layer_input", Needed::never, true},
+    {"attention.key_length_swa", Needed::never},
+    {"attention.value_length_swa", Needed::never},
 };
 
 /// Returns the dimensions without leading ones, which other programs leave out.
@@ -256,8 +259,11 @@ class Check {
     return number ? *number : heads();
   }
   std::int64_t per_head(std::string_view key) {
-    const auto number = given(key);
-    if (number) return *number;
+    const bool sliding =
+        header_.integer(whole("attention.sliding_window_pattern"), layer_) == std::int64_t{1};
+    const std::string swa = fmt::format("{}_swa", key);
+    if (const auto number = sliding ? given(swa) : std::nullopt) return *number;
+    if (const auto number = given(key)) return *number;
     const std::int64_t all = value("embedding_length");  // named before the number of heads
     return all / heads();
   }
@@ -357,6 +363,11 @@ class Check {
       case Size::mamba_group:
         first = value("ssm.inner_size");
         return first / std::max<std::int64_t>(value("ssm.group_count"), 1);
+      case Size::layer_input:
+        return value("embedding_length_per_layer_input");
+      case Size::all_layer_inputs:
+        first = value("embedding_length_per_layer_input");
+        return first * value("block_count");
       case Size::expert_input: {
         const auto number = given("moe_latent_size");
         return number ? *number : value("embedding_length");
@@ -369,8 +380,8 @@ class Check {
   const Architecture& architecture_;
   std::unordered_map<std::string_view, const TensorInfo*> tensors_;
   std::int64_t layers_ = 0;
-  std::size_t layer_ = 0;          ///< the layer of the last dimensions
-  std::vector<std::string> used_;  ///< keys and numbers of the last dimensions
+  std::size_t layer_ = kMaxNumbers;  ///< the layer of the last dimensions; at first none
+  std::vector<std::string> used_;    ///< keys and numbers of the last dimensions
   std::vector<Fault> faults_;
 };
 

@@ -193,6 +193,92 @@ void add_nemotron_h(Entries& out, const Json& config, const std::string& file) {
   out.optional("moe_latent_size", {"moe_latent_size"});
 }
 
+/// Returns a setting of the layers with full attention: its own member, or that of the layers'
+/// overrides.
+std::int64_t of_full_layers(const Json& config, const char* own, const char* name) {
+  const std::int64_t given = integer_of(config, {own}, 0);
+  const auto layers = config.find("per_layer_config");
+  if (given != 0 || layers == config.end() || !layers->is_object()) return given;
+  for (const auto& [layer, settings] : layers->items())
+    if (settings.is_object() && settings.contains(name)) return integer_of(settings, {name}, 0);
+  return 0;
+}
+
+/// Adds the keys of Gemma 4, whose layers with full attention have heads of another size.
+void add_gemma4(Entries& out, const Json& config, const std::string& file) {
+  NewValue sliding{.type = ValueType::array, .element = ValueType::boolean};
+  const auto types = config.find("layer_types");
+  require<FormatError>(types != config.end() && types->is_array() && !types->empty(),
+                       "{}: has no layer_types", file);
+  for (const Json& type : *types) sliding.numbers.push_back(type == "sliding_attention");
+  const std::int64_t layers = integer_of(config, {"num_hidden_layers"}, 0),
+                     shared = integer_of(config, {"num_kv_shared_layers"}, 0),
+                     head = of_full_layers(config, "global_head_dim", "head_dim"),
+                     keys = of_full_layers(config, "num_global_key_value_heads",
+                                           "num_key_value_heads");
+  require<FormatError>(std::ssize(sliding.numbers) == layers && shared >= 0 && shared <= layers,
+                       "{}: {} layer_types and num_kv_shared_layers = {}, must be {} and at most "
+                       "as many",
+                       file, sliding.numbers.size(), shared, layers);
+  if (keys > 0) {
+    std::vector<std::int64_t> all;
+    for (const std::int64_t is_sliding : sliding.numbers)
+      all.push_back(is_sliding ? integer_of(config, {"num_key_value_heads"}, 0) : keys);
+    out.set("attention.head_count_kv", new_i32s(std::move(all)));
+  }
+  if (const auto wide = config.find("use_double_wide_mlp"); wide != config.end() && *wide == true) {
+    const std::int64_t length = integer_of(config, {"intermediate_size"}, 0);
+    std::vector<std::int64_t> all(static_cast<std::size_t>(layers), length);
+    for (std::int64_t i = layers - shared; i < layers; ++i)
+      all[static_cast<std::size_t>(i)] = 2 * length;
+    out.set("feed_forward_length", new_i32s(std::move(all)));
+  }
+  const Json* rope = value_of(config, {"rope_parameters"});
+  const Json* local = rope == nullptr ? nullptr : value_of(*rope, {"sliding_attention"});
+  const Json none = Json::object();
+  if (local == nullptr || !local->is_object()) local = &none;
+  require<FormatError>(head > 0 && head <= 0xFFFF,
+                       "{}: global_head_dim = {}, must be from 1 to "
+                       "65535",
+                       file, head);
+  for (const char* key : {"attention.key_length", "attention.value_length", "rope.dimension_count"})
+    out.set(key, new_u32(static_cast<std::uint64_t>(head)));
+  out.needed("attention.key_length_swa", {"head_dim"}, 1);
+  out.needed("attention.value_length_swa", {"head_dim"}, 1);
+  const double share = number_of(*local, "partial_rotary_factor", 1);
+  out.u32("rope.dimension_count_swa",
+          static_cast<std::int64_t>(static_cast<double>(head_dim(config)) * share), 1);
+  out.add("rope.freq_base", new_f32(rope_theta(config)));
+  out.add("rope.freq_base_swa", new_f32(positive_of(*local, "rope_theta", 10000)));
+  out.add("attention.sliding_window_pattern", std::move(sliding));
+  out.u32("attention.shared_kv_layers", shared);
+  out.u32("embedding_length_per_layer_input",
+          integer_of(config, {"hidden_size_per_layer_input"}, 0));
+  if (value_of(config, {"final_logit_softcapping"}) != nullptr)
+    out.add("final_logit_softcapping", new_f32(positive_of(config, "final_logit_softcapping", 1)));
+  const Json* causal = value_of(config, {"use_bidirectional_attention"});
+  require<UnsupportedError>(causal == nullptr || *causal != "all",
+                            "{}: use_bidirectional_attention = \"all\", must be null or "
+                            "\"vision\" for llama.cpp",
+                            file);
+}
+
+/// Returns the factors of the rotary embeddings of Gemma 4: an infinite one for each frequency that
+/// is not rotated.
+std::vector<float> proportional_factors(const Json& config) {
+  const std::int64_t head = of_full_layers(config, "global_head_dim", "head_dim");
+  const double share = number_of(rope_of(config), "partial_rotary_factor", 1);
+  require<FormatError>(head > 0 && head <= 0xFFFF && share > 0 && share <= 1,
+                       "config.json: global_head_dim = {} and partial_rotary_factor = {}, must be "
+                       "at most 65535 and 1",
+                       head, share);
+  constexpr float kNever = 1e30f;
+  const auto rotated = static_cast<std::size_t>(static_cast<double>(head) * share / 2);
+  std::vector<float> factors(static_cast<std::size_t>(head / 2), kNever);
+  std::fill_n(factors.begin(), rotated, 1.0f);
+  return factors;
+}
+
 struct OwnKeys {
   std::string_view name;
   void (*add)(Entries& out, const Json& config, const std::string& file);
@@ -207,6 +293,7 @@ constexpr OwnKeys kOwnKeys[] = {
     {"qwen35moe", add_qwen35},
     {"qwen3next", add_linear},
     {"nemotron_h", add_nemotron_h},
+    {"gemma4", add_gemma4},
     {"nemotron_h_moe", add_nemotron_h},
     {"gpt-oss", add_gpt_oss},
 };
@@ -215,8 +302,9 @@ constexpr OwnKeys kOwnKeys[] = {
 
 bool scales_rope_itself(const Architecture& architecture, std::string_view rope_type) {
   if (architecture.name.starts_with("nemotron_h")) return true;  // it has no positions
-  return rope_type == "dynamic"
-             ? architecture.name.starts_with("hunyuan")
+  return rope_type == "dynamic" ? architecture.name.starts_with("hunyuan")
+         : rope_type == "proportional"
+             ? architecture.name == "gemma4"
              : architecture.name == "phi3" && (rope_type == "longrope" || rope_type == "su");
 }
 
@@ -230,6 +318,7 @@ std::vector<OwnTensor> own_tensors(const Json& config, const Architecture& archi
   std::vector<OwnTensor> out;
   if (std::vector<float> factors = rope_factors(config); !factors.empty())
     out.push_back({kRopeTensors[0], std::move(factors)});
+  if (architecture.name == "gemma4") out.push_back({kRopeTensors[0], proportional_factors(config)});
   const Json rope = rope_of(config);
   if (architecture.name != "phi3" || value_of(rope, {"long_factor"}) == nullptr) return out;
   for (const auto& [name, key] :

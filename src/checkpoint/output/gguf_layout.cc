@@ -311,7 +311,10 @@ std::string_view left_out(std::string_view name, const Json& config) {
   const Architecture* architecture = architecture_of(config);
   const std::string_view prefix = architecture == nullptr ? "model." : architecture->prefix;
   if (name.starts_with("mtp.") || name.starts_with("model.mtp.")) return kPrediction;
-  if (name.starts_with("model.") && !name.starts_with(prefix)) return "towers for images and sound";
+  const bool is_tower = name.starts_with("model.") ? !name.starts_with(prefix)
+                                                   : name.starts_with("vision_tower.") ||
+                                                         name.starts_with("multi_modal_projector.");
+  if (is_tower) return "towers for images and sound";
   // Without a number of layers, no layer is beyond the last. The missing key is another error.
   std::int64_t layers = integer_of(config, {"num_hidden_layers"}, 0);
   if (const auto text = config.find("text_config"); text != config.end() && text->is_object())

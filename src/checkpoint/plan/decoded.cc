@@ -116,21 +116,24 @@ StackOf find_stacks(std::span<const LogicalTensor> tensors, const ModelConfig& c
   struct Found {
     Members members;
     std::size_t parts = 1;
-    bool quantized = false, is_encoded = false;
+    bool quantized = false;
   };
   std::map<std::string, Found> found;
+  std::set<std::string> encoded_layers;
   for (const LogicalTensor& t : tensors) {
     const std::optional<Member> member = member_of(t);
     if (!member) continue;
     Found& stack = found[member->stack];
     stack.parts = member->projection->parts;
     stack.quantized |= !t.is_plain();
-    stack.is_encoded |= encoded != nullptr && encoded->contains(&t);
+    if (encoded != nullptr && encoded->contains(&t))
+      encoded_layers.insert(expert_layer_of(t.module()));
     stack.members[{member->expert, member->projection->part}] = &t;
   }
   StackOf stacks;
   for (const auto& [name, of] : found) {
-    if (encoded == nullptr ? !of.quantized : of.is_encoded) continue;
+    const bool is_encoded = encoded_layers.contains(name.substr(0, name.rfind('.')));
+    if (encoded == nullptr ? !of.quantized : is_encoded && !is_bias_stack(name)) continue;
     const auto stack = std::make_shared<ExpertStack>(stack_of(name, of.members, of.parts, *form));
     for (const LogicalTensor* member : stack->members) stacks[member] = stack;
   }
