@@ -302,3 +302,32 @@ def test_towers_and_prediction_are_left_out(tmp_path, kind):
     for key, value in after.items():
         if value.shape == before[key].shape:  # no MLP that became BF16
             np.testing.assert_array_equal(value, before[key], err_msg=key)
+
+
+def test_prediction_layers_follow_the_others(tmp_path):
+    """GLM-4.5 with a layer for multi-token prediction, which transformers leaves out."""
+    from safetensors.torch import load_file, save_file
+    make("glm4_moe", tmp_path / "model")
+    file, config = tmp_path / "model/model.safetensors", tmp_path / "model/config.json"
+    tensors = load_file(file)
+    for key, value in list(tensors.items()):
+        if key.startswith("model.layers.1."):
+            tensors[key.replace("layers.1.", "layers.2.")] = value + 1
+    for key, shape in (("eh_proj", (128, 256)), ("enorm", (128,)), ("hnorm", (128,)), ("embed_tokens", (320, 128)),
+                       ("shared_head.head", (320, 128)), ("shared_head.norm", (128,))):
+        tensors[f"model.layers.2.{key}.weight"] = torch.randn(shape).to(torch.bfloat16)
+    save_file(tensors, file, {"format": "pt"})
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_nextn_predict_layers": 1}))
+    nvfp4.quantize_checkpoint(tmp_path / "model", tmp_path / "nvfp4")
+    nvfp4.convert(tmp_path / "nvfp4", tmp_path / "model.gguf")
+    reader = gguf.GGUFReader(tmp_path / "model.gguf")
+    assert [reader.get_field(f"glm4moe.{key}").contents() for key in ("block_count", "nextn_predict_layers")] == [3, 1]
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GLM4_MOE, 3)
+    found = dequantized(reader)
+    for key in ("eh_proj", "enorm", "hnorm", "embed_tokens", "shared_head.head", "shared_head.norm"):
+        key = f"model.layers.2.{key}.weight"
+        np.testing.assert_array_equal(found[names.get_name(key, (".weight",))], tensors[key].float().numpy(), err_msg=key)
+    nvfp4.convert(tmp_path / "model.gguf", tmp_path / "back", to="modelopt")
+    before, after = tensors_of(tmp_path / "nvfp4"), tensors_of(tmp_path / "back")
+    for key in (key for key in before if ".layers.2." in key and ".weight_scale" not in key):
+        np.testing.assert_array_equal(after[key], before[key], err_msg=key)

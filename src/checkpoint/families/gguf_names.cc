@@ -107,6 +107,18 @@ constexpr NamePair kGemma4Experts[] = {
     {"model.layers.{l}.post_feedforward_layernorm_1", "blk.{l}.post_ffw_norm_1", {embedding}},
     {"model.layers.{l}.post_feedforward_layernorm_2", "blk.{l}.post_ffw_norm_2", {embedding}}};
 
+constexpr NamePair kPrediction[] = {
+    {"model.layers.{l}.eh_proj", "blk.{l}.nextn.eh_proj", {embedding, embedding_pair}, kScaled},
+    {"model.layers.{l}.enorm", "blk.{l}.nextn.enorm", {embedding}},
+    {"model.layers.{l}.hnorm", "blk.{l}.nextn.hnorm", {embedding}}};
+constexpr NamePair kPredictionHead[] = {
+    {"model.layers.{l}.embed_tokens", "blk.{l}.nextn.embed_tokens", {vocabulary, embedding}},
+    {"model.layers.{l}.shared_head.head",
+     "blk.{l}.nextn.shared_head_head",
+     {vocabulary, embedding},
+     kScaled},
+    {"model.layers.{l}.shared_head.norm", "blk.{l}.nextn.shared_head_norm", {embedding}}};
+
 constexpr NameGroup kLlama[] = {{kEnds}, {kHead, optional}, {kNorms}, {kAttention}, {kMlp, dense}};
 constexpr NameGroup kMixtral[] = {
     {kEnds}, {kHead, optional}, {kNorms}, {kAttention}, {kMixtralExperts, sparse}};
@@ -143,7 +155,9 @@ constexpr NameGroup kGlm4Moe[] = {{kEnds},
                                   {kMlp, dense},
                                   {kExperts, sparse},
                                   {kRouterBias, sparse},
-                                  {kSharedExperts, shared}};
+                                  {kSharedExperts, shared},
+                                  {kPrediction, complete},
+                                  {kPredictionHead, optional}};
 constexpr NameGroup kMiniMaxM2[] = {{kEnds},      {kHead},           {kNorms},
                                     {kAttention}, {kMixtralExperts}, {kMiniMaxRows}};
 constexpr NameGroup kHunYuanDense[] = {{kEnds},      {kHead, optional}, {kNorms},
@@ -290,6 +304,7 @@ const Architecture kGlm4MoeNames = {.model_type = "glm4_moe",
                                     .sigmoid = true,
                                     .scales_mlp = false,
                                     .rotary = 0.5,
+                                    .predicts = true,
                                     .foreign = false};
 const Architecture kMiniMaxM2Names = {.model_type = "minimax_m2",
                                       .class_name = "MiniMaxM2ForCausalLM",

@@ -49,6 +49,7 @@ enum class Size : std::uint8_t {
   // Embeddings for each layer.
   layer_input,
   all_layer_inputs,
+  embedding_pair,  ///< of a token and of the hidden state, for multi-token prediction
 };
 
 using Shape = std::array<Size, 3>;  ///< followed by `none`
@@ -148,6 +149,8 @@ struct Architecture {
   std::optional<double> rotary = {};
   std::string_view activation = "silu";
   std::span<const NumberKey> numbers = {};
+  /// Layers for multi-token prediction follow the others.
+  bool predicts = false;
   /// config.json can be made of the keys of a file from another program.
   bool foreign = true;
 };

@@ -263,7 +263,7 @@ Json language_config(const Json& config) {
 }
 
 std::vector<NewEntry> entries_of(const Json& config, const Architecture& architecture,
-                                 const std::string& config_file) {
+                                 const std::string& config_file, std::int64_t layers) {
   require_computed(config, architecture, config_file);
   Entries out(config, architecture, config_file);
   out.plain(std::string(kArchitectureKey), new_text(std::string(architecture.name)));
@@ -271,6 +271,11 @@ std::vector<NewEntry> entries_of(const Json& config, const Architecture& archite
   out.plain(std::string(kQuantizationKey), new_u32(kQuantizationVersion));
   out.plain(std::string(kFileTypeKey), new_u32(kMostlyNvfp4));
   out.needed("block_count", {"num_hidden_layers"}, 1);
+  if (const std::int64_t own = integer_of(config, {"num_hidden_layers"}, 0);
+      architecture.predicts && layers > own) {
+    out.set("block_count", new_u32(static_cast<std::uint64_t>(layers)));
+    out.u32("nextn_predict_layers", layers - own);
+  }
   out.needed("context_length", {"max_position_embeddings"}, 1);
   out.needed("embedding_length", {"hidden_size"}, 1);
   if (value_of(config, {"moe_intermediate_size"}) == nullptr)

@@ -18,10 +18,12 @@ const Architecture* architecture_of(const Json& config);
 /// Returns the architecture of a file, or null if it is unknown.
 const Architecture* architecture_of(const File& file);
 
-/// Returns the keys that llama.cpp needs. Throws FormatError with `config_file` and the missing
-/// entry, and UnsupportedError for a model that no key can describe.
+/// Returns the keys that llama.cpp needs. `layers`: the number of layers with tensors, which may
+/// include layers for multi-token prediction; 0: as many as config.json says. Throws FormatError
+/// with `config_file` and the missing entry, and UnsupportedError for a model that no key can
+/// describe.
 std::vector<NewEntry> entries_of(const Json& config, const Architecture& architecture,
-                                 const std::string& config_file);
+                                 const std::string& config_file, std::int64_t layers = 0);
 /// Returns config.json with the members of its text_config, if it has one, and its own model_type.
 /// It has the number of layers even if the model has only a list of them.
 Json language_config(const Json& config);

@@ -49,6 +49,7 @@ constexpr SizeKey kSizeKeys[] = {
     {"vocab_size", Needed::never},
     {"ssm.inner_size", Needed::never},
     {"moe_latent_size", Needed::never},
+    {"nextn_predict_layers", Needed::never, true},
     {"embedding_length_per_layer_input", Needed::never, true},
     {"attention.key_length_swa", Needed::never},
     {"attention.value_length_swa", Needed::never},
@@ -363,6 +364,8 @@ class Check {
       case Size::mamba_group:
         first = value("ssm.inner_size");
         return first / std::max<std::int64_t>(value("ssm.group_count"), 1);
+      case Size::embedding_pair:
+        return 2 * value("embedding_length");
       case Size::layer_input:
         return value("embedding_length_per_layer_input");
       case Size::all_layer_inputs:

@@ -320,7 +320,9 @@ std::string_view left_out(std::string_view name, const Json& config) {
   if (const auto text = config.find("text_config"); text != config.end() && text->is_object())
     layers = integer_of(*text, {"num_hidden_layers"}, layers);
   const std::string in_layers = std::string(prefix) + "layers.";
-  if (layers > 0 && layer_of(name, in_layers).value_or(0) >= layers) return kPrediction;
+  const bool predicts = architecture != nullptr && architecture->predicts;
+  if (layers > 0 && !predicts && layer_of(name, in_layers).value_or(0) >= layers)
+    return kPrediction;
   return {};
 }
 

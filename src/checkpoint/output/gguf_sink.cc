@@ -180,7 +180,10 @@ class GgufContainer final : public checkpoint::Container {
       entries_ = entries_of(source);
       read_own_tensors(source);
     } else {
-      entries_ = gguf::entries_of(config, *architecture, printable(file, 4096));
+      std::int64_t layers = 0;
+      for (const TensorSpec& t : tensors_)
+        layers = std::max(layers, layer_of(t.name).value_or(-1) + 1);
+      entries_ = gguf::entries_of(config, *architecture, printable(file, 4096), layers);
       own_ = own_tensors(config, *architecture);
       const std::vector<NewEntry> general = general_entries(model.root, config, tensors_);
       entries_.insert(entries_.end(), general.begin(), general.end());
