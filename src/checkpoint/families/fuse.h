@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/families/expert_layers.h"
+
 namespace nvfp4::checkpoint {
 
 /// The rules for siblings that must share one global scale, because loaders fuse them into one
@@ -40,5 +42,9 @@ class FuseRules {
   int next_ = 0;
   std::vector<Extra> extra_;
 };
+
+/// Excludes all layers that are fused with a layer whose number of rows excludes it. Layers in the
+/// user's patterns stay quantized.
+void keep_fused_layers_whole(std::span<const Choice> choices, const FuseRules& rules);
 
 }  // namespace nvfp4::checkpoint

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "checkpoint/families/expert_layers.h"
-#include "checkpoint/families/fused_layers.h"
+#include "checkpoint/families/fuse.h"
 #include "checkpoint/families/narrow.h"
 #include "checkpoint/formats/declared.h"
 #include "checkpoint/formats/excludes.h"
