@@ -140,12 +140,15 @@ def tiled(x, axis=0, size=64):
 def in_file(name, value, shifted, tiles):
     """The tensors that modify_tensors() of conversion/ makes of one: names for the package's map, and numbers."""
     part = name.split(".experts.")[-1]
-    if part in ("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"):  # of gpt_oss
-        kind = ".bias" if part.endswith("_bias") else ".weight"
-        value, name = value if kind == ".bias" else value.swapaxes(1, 2), name.removesuffix("_bias") + kind
+    if part in ("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"):  # stacks
+        alternate, kind = ".mlp." in name, ".bias" if part.endswith("_bias") else ".weight"  # gpt_oss, or Gemma 4
+        value = value.swapaxes(1, 2) if alternate and kind == ".weight" else value
+        name = name.removesuffix(part) + part.removesuffix("_bias") + kind
         if part.startswith("down"):
             return [(name, value)]
-        return [(name.replace("gate_up_proj", which), value[:, i::2]) for i, which in enumerate(("gate_proj", "up_proj"))]
+        parts = (value[:, ::2], value[:, 1::2]) if alternate else np.split(value, 2, 1)
+        name = name if alternate else name.replace(".experts.", ".mlp.experts.")
+        return [(name.replace("gate_up_proj", which), x) for which, x in zip(("gate_proj", "up_proj"), parts)]
     part = name.split("linear_attn.")[-1].split("mixer.")[-1]
     if name.endswith("norm.weight") and shifted and part != "norm.weight":
         value = value + np.float32(1)
@@ -195,7 +198,9 @@ def test_names_and_numbers_are_those_of_the_converter(family):
             number, rest = parts[1].split(".", 1)
             stacks.setdefault(f"{parts[0]}.experts.{rest}", {})[int(number)] = value
         else:
-            expected[names.get_name(key, (".weight", ".bias", ".scale"))] = value
+            # llama.cpp's converter leaves gates and ups of Gemma 4 in one tensor; its loader reads both forms
+            own = re.sub(r"model\.layers\.(\d)\.mlp\.experts\.(gate|up)_proj", r"blk.\1.ffn_\2_exps", key)
+            expected[names.get_name(key, (".weight", ".bias", ".scale")) or own] = value
     for key, stack in stacks.items():
         key = re.sub(r"layers\.(\d+)\.(mixer\.|)experts", r"layers.\1.mlp.experts", key.replace("backbone.", "model."))
         expected[names.get_name(key, (".weight",))] = np.stack([stack[e] for e in range(len(stack))])
@@ -203,7 +208,11 @@ def test_names_and_numbers_are_those_of_the_converter(family):
         expected |= {f"rope_factors_{which}.weight": np.float32(LONG[f"{which}_factor"]) for which in ("long", "short")}
     if name.startswith("gemma4"):
         expected["rope_freqs.weight"] = np.float32([1] * 8 + [1e30] * 24)
-    found = dequantized(gguf.GGUFReader(folder / "model.gguf"))
+    reader = gguf.GGUFReader(folder / "model.gguf")
+    stored = {t.name: t.data for t in reader.tensors}
+    for key in [key for key in expected if key.endswith(".scale")]:  # of Gemma 4's routers
+        np.testing.assert_array_equal(stored[key], expected.pop(key), err_msg=key)
+    found = dequantized(reader)
     assert found.keys() == expected.keys() and None not in found
     for key, value in expected.items():
         assert found[key].shape == value.shape, key
@@ -244,6 +253,9 @@ def test_the_way_back_restores_every_tensor(family):
     nvfp4.convert(folder / "model.gguf", folder / "back", to="modelopt")
     before, after = tensors_of(folder / "nvfp4"), tensors_of(folder / "back")
     plain = tensors_of(folder / "plain")
+    for key, stack in list(plain.items()):  # of Gemma 4
+        if key.endswith(".experts.down_proj"):
+            plain |= {key.replace("down", f"{e}.down") + ".weight": stack[e] for e in range(4)}
     for key, value in after.items():
         if value.dtype == np.float32 and value.ndim and key in plain:
             np.testing.assert_array_equal(value, plain[key], err_msg=key)

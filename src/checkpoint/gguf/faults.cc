@@ -27,12 +27,13 @@ struct SizeKey {
   std::string_view name;
   Needed needed;
   bool may_be_zero = false;  ///< true if 0 says that the model has none
+  bool by_layer = false;     ///< true if an array may have a size for each layer
 };
 constexpr SizeKey kSizeKeys[] = {
     {"block_count", Needed::always},
     {"context_length", Needed::always},
     {"embedding_length", Needed::always},
-    {"feed_forward_length", Needed::unless_all_experts},
+    {"feed_forward_length", Needed::unless_all_experts, false, true},
     {"attention.head_count", Needed::always},
     {"expert_count", Needed::with_experts, true},
     {"expert_used_count", Needed::with_experts, true},
@@ -40,7 +41,7 @@ constexpr SizeKey kSizeKeys[] = {
     {"attention.key_length", Needed::if_latent},
     {"attention.value_length", Needed::if_latent},
     {"rope.dimension_count", Needed::if_latent},
-    {"attention.head_count_kv", Needed::never},
+    {"attention.head_count_kv", Needed::never, false, true},
     {"attention.q_lora_rank", Needed::never},
     {"expert_feed_forward_length", Needed::never},
     {"expert_shared_feed_forward_length", Needed::never},
@@ -111,7 +112,7 @@ class Check {
       const bool needed = is_needed(key.needed);
       if (value == nullptr && needed) add("gguf-key", name, "has no key '{}'", name);
       if (value == nullptr) continue;
-      const auto* array = std::get_if<ArrayPlace>(&value->value);
+      const auto* array = key.by_layer ? std::get_if<ArrayPlace>(&value->value) : nullptr;
       const int least = array != nullptr || (key.may_be_zero && !needed) ? 0 : 1;
       bool is_good = array == nullptr || !array->numbers.empty();
       for (std::size_t i = 0; i < (array == nullptr ? 1 : array->numbers.size()); ++i) {

@@ -53,11 +53,13 @@ const std::string* Header::text(std::string_view key) const {
   return value == nullptr ? nullptr : std::get_if<std::string>(&value->value);
 }
 
-std::optional<std::int64_t> Header::integer(std::string_view key, std::size_t layer) const {
+std::optional<std::int64_t> Header::integer(std::string_view key,
+                                            std::optional<std::size_t> layer) const {
   const Value* value = find(key);
   if (value == nullptr) return std::nullopt;
   if (const auto* array = std::get_if<ArrayPlace>(&value->value))
-    return layer < array->numbers.size() ? std::optional(array->numbers[layer]) : std::nullopt;
+    return layer && *layer < array->numbers.size() ? std::optional(array->numbers[*layer])
+                                                   : std::nullopt;
   if (const auto* i = std::get_if<std::int64_t>(&value->value)) return *i;
   const auto* u = std::get_if<std::uint64_t>(&value->value);
   if (u == nullptr || *u > kMaxBytes) return std::nullopt;

@@ -113,9 +113,10 @@ struct Header {
   const Value* find(std::string_view key) const;
   /// Returns the string of a key, or null if there is none.
   const std::string* text(std::string_view key) const;
-  /// Returns an integer of any type, or the element of an array of integers for a layer. Null if
+  /// Returns an integer of any type or, with `layer`, the element of an array of integers. Null if
   /// there is none or it exceeds 63 bits.
-  std::optional<std::int64_t> integer(std::string_view key, std::size_t layer = 0) const;
+  std::optional<std::int64_t> integer(std::string_view key,
+                                      std::optional<std::size_t> layer = {}) const;
 };
 
 /// Returns the size of `shape` in `type`. Null if rows are not a multiple of the type's block, or

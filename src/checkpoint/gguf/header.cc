@@ -91,12 +91,12 @@ class Cursor {
     at_ += bytes;
   }
 
- private:
   void need(const char* what, std::uint64_t bytes) const {
     if (bytes > left())
       fail(ErrorCode::cut_short, "{} of {} bytes, but the file ends in {}", what, bytes, left());
   }
 
+ private:
   void take(const char* what, std::span<std::byte> out) {
     need(what, out.size());
     while (!out.empty()) {
@@ -251,19 +251,20 @@ class Parser {
       in_.fail("an array of {} elements, but the file ends in {} bytes", place.count, in_.left());
     place.begin = in_.at();
     const bool keeps = place.count <= kMaxNumbers;
+    const auto keep = [&](std::int64_t number) {
+      take_room(sizeof number);
+      place.numbers.push_back(number);
+    };
     if (place.type == ValueType::boolean) {
       for (std::uint64_t i = 0; i < place.count; ++i) {
         const bool value = read_bool();
-        if (keeps) place.numbers.push_back(value);
+        if (keeps) keep(value);
       }
     } else if (keeps && (place.type == ValueType::u32 || place.type == ValueType::i32)) {
-      for (std::uint64_t i = 0; i < place.count; ++i) {
-        const Scalar value = read_value(place.type);
-        const auto* number = std::get_if<std::int64_t>(&value);
-        place.numbers.push_back(number != nullptr
-                                    ? *number
-                                    : static_cast<std::int64_t>(std::get<std::uint64_t>(value)));
-      }
+      in_.need("an array", 4 * place.count);
+      for (std::uint64_t i = 0; i < place.count; ++i)
+        keep(place.type == ValueType::u32 ? std::int64_t{in_.number<std::uint32_t>("value")}
+                                          : in_.number<std::int32_t>("value"));
     } else if (place.type == ValueType::string) {
       for (std::uint64_t i = 0; i < place.count; ++i)
         in_.skip_text("a string in an array", kMaxTextBytes);

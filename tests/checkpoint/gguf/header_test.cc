@@ -47,6 +47,18 @@ TEST(GgufHeader, ReadsTheStringsOfAnArray) {
             (std::vector<std::string>{"x", ""}));
 }
 
+TEST(GgufHeader, ArrayHasAnIntegerForEachLayer) {
+  GgufBytes b(0, 2);
+  b.key("sizes", kArray).number(kU32).number(std::uint64_t{2}).number(7u).number(0u);
+  b.key("flags", kArray).number(kBool).number(std::uint64_t{1}).number(std::uint8_t{1});
+  const Header h = parse(b);
+  EXPECT_EQ(h.integer("sizes", 0), 7);
+  EXPECT_EQ(h.integer("sizes", 1), 0);
+  EXPECT_EQ(h.integer("sizes", 2), std::nullopt);
+  EXPECT_EQ(h.integer("sizes"), std::nullopt) << "no size of the whole model";
+  EXPECT_EQ(h.integer("flags", 0), 1);
+}
+
 TEST(GgufHeader, VersionTwoIsReadAndNoOther) {
   EXPECT_EQ(parse(GgufBytes(0, 0, 2)).version, 2u);
   refused(GgufBytes(0, 0, 1), {"file.gguf", "version = 1, must be 2 or 3"});
