@@ -6,8 +6,10 @@ namespace nvfp4::checkpoint {
 
 GlobalScale QuantizeWork::global_scale(const GroupFacts& group) const {
   const auto& [amax, rule, copied] = group;
-  const float needed = amax == 0 ? 0 : GlobalScale::from_amax(amax, Quantizer::max).multiplier;
-  return copied && copied->multiplier >= needed ? *copied : GlobalScale::from_amax(amax, rule);
+  const GlobalScale least = GlobalScale::from_amax(amax, Quantizer::max);
+  if (copied && copied->multiplier >= (amax == 0 ? 0 : least.multiplier)) return *copied;
+  const GlobalScale scale = GlobalScale::from_amax(amax, rule);
+  return scale.multiplier < 1 || amax == 0 ? scale : least;  // verify refuses those from 1 on
 }
 
 EncodedChunk QuantizeWork::encode(const MatrixRows& of, const RowsMethod& method,

@@ -249,6 +249,7 @@ class Pipeline {
     struct Measured {
       const MatrixWork* work = nullptr;
       float amax = 0;
+      const LogicalTensor* largest = nullptr;
     };
     std::map<std::size_t, Measured> groups;
     for (std::size_t i = 0; i < window.measure.size(); ++i) {
@@ -256,11 +257,19 @@ class Pipeline {
       const Unit& unit = plan_.units[m.unit];
       if (!window.amaxes[i].finite) throw_non_finite(source_of(unit), m.begin, m.count);
       Measured& group = groups[unit.group];
-      group = {&unit.work(), std::max(group.amax, window.amaxes[i].amax)};
+      if (group.largest == nullptr || window.amaxes[i].amax > group.amax)
+        group = {&unit.work(), window.amaxes[i].amax, &source_of(unit)};
     }
-    for (const auto& [group, measured] : groups)
+    for (const auto& [group, measured] : groups) {
       globals_[group] = measured.work->global_scale(
           {measured.amax, plan_.method->scales, plan_.groups[group].copied});
+      // verify takes the multiplier of larger weights for a reciprocal.
+      const bool is_new = dynamic_cast<const QuantizeWork*>(measured.work) != nullptr;
+      require<ValueError>(!is_new || measured.amax < 2688,
+                          "{}: has weights up to {:.3g}, must be below 2688; hint: --ignore "
+                          "excludes the tensor",
+                          measured.largest->data.describe(), measured.amax);
+    }
   }
 
   void write_scales(const Window& window, ShardWriter& writer) const {
