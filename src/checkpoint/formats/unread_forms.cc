@@ -64,6 +64,12 @@ constexpr std::string_view kKnownOthers =
     "weight_shape qzeros g_idx "    // compressed-tensors, GPTQ: beside packed integers
     "num_batches_tracked";          // torch.nn.BatchNorm
 
+/// Values of "quant_method" of programs that write codes, so that plain weights are plain. Others
+/// may change the weights at load time.
+constexpr std::string_view kMethodsOfCodes =
+    "auto-round awq bitsandbytes compressed-tensors fbgemm_fp8 fp8 gptq modelopt modelopt_fp4 "
+    "modelopt_mixed mxfp4 nvfp4 quark torchao";
+
 bool is_any(DType dtype, std::initializer_list<DType> list) {
   return std::ranges::find(list, dtype) != list.end();
 }
@@ -172,7 +178,8 @@ Defect unread_weight(const StoredTensor& t, const StoredTensor& beside, std::str
       std::string(form)};
 }
 
-std::optional<Defect> unread_declaration(const Declared& declared) {
+std::optional<Defect> unread_declaration(const Declared& declared,
+                                         std::span<const LogicalTensor> tensors) {
   std::vector<std::string_view> formats = {declared.format};
   for (const DeclaredGroup& group : declared.groups) formats.push_back(group.format);
   const auto defect = [](const std::string& file, const std::string& text, std::string form) {
@@ -184,8 +191,18 @@ std::optional<Defect> unread_declaration(const Declared& declared) {
       return defect(declared.file,
                     fmt::format("format = '{}', must be nvfp4-pack-quantized", printable(format)),
                     std::string(format));
-  if (!declared.unread) return std::nullopt;
-  return defect(declared.unread->file, declared.unread->text, declared.unread->form);
+  if (declared.unread)
+    return defect(declared.unread->file, declared.unread->text, declared.unread->form);
+  const std::string& method = declared.method;
+  const auto methods = split_name(kMethodsOfCodes, ' ');
+  if (method.empty() || std::ranges::find(methods, method) != methods.end() ||
+      !std::ranges::all_of(tensors, &LogicalTensor::is_plain))
+    return std::nullopt;
+  return defect(declared.file,
+                fmt::format("quant_method = '{}' is not known, and no weight is quantized in a "
+                            "known way",
+                            printable(method)),
+                method);
 }
 
 ModuleScales unread_scales(const TensorTable& table, const ReadParts& read) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -19,9 +20,10 @@ std::string form_of(const StoredTensor& tensor);
 /// `beside` is another tensor of the weight, for the message, or null.
 Defect unread_weight(const StoredTensor& tensor, const StoredTensor& beside, std::string_view form);
 
-/// Returns that defect if a configuration declares a form of NVFP4 that is not read, whatever its
-/// tensors look like.
-std::optional<Defect> unread_declaration(const Declared& declared);
+/// Returns that defect if a configuration declares a form of NVFP4 that is not read, or an unknown
+/// form of weights that are all plain.
+std::optional<Defect> unread_declaration(const Declared& declared,
+                                         std::span<const LogicalTensor> tensors);
 
 /// Tensors that were read as parts of a weight.
 using ReadParts = std::unordered_set<const safetensors::TensorInfo*>;

@@ -222,7 +222,7 @@ void read_configs(ModelFolder& model, bool to_repair) {
 void check_declarations(const ModelFolder& model) {
   for (const std::optional<Declared>* d : {&model.declared, &model.hf_declared})
     if (*d)
-      if (const auto unread = unread_declaration(**d))
+      if (const auto unread = unread_declaration(**d, model.tensors))
         throw UnsupportedError(unread->text, ErrorCode::already_quantized);
 }
 

@@ -48,7 +48,7 @@ class Opener {
     }
     for (const auto* declared : {&subject_.in_config, &subject_.in_hf_quant})
       if (*declared)
-        if (const auto unread = unread_declaration(**declared))
+        if (const auto unread = unread_declaration(**declared, subject_.tensors))
           findings_.add(unread->code, unread->tensor, unread->text);
     find_lost_scales();
     find_orphans();
