@@ -122,6 +122,8 @@ class ConfigCheck {
 
   void check_modules(const Declared& d) {
     std::set<std::string> quantized;
+    for (const LogicalTensor& t : subject_.tensors)
+      if (t.is_plain()) plain_.insert(t.module());
     for (const LogicalTensor& t : subject_.tensors) {
       const std::string module = t.module();
       if (!t.is_plain()) quantized.insert(module);
@@ -141,7 +143,10 @@ class ConfigCheck {
   }
 
   void check_quantized(const Declared& d, const LogicalTensor& t, const std::string& module) {
-    const auto [match, entry] = exclusions_->find(module);
+    auto [match, entry] = exclusions_->find(module);
+    // The whole name of another module means that one. Loaders that match substrings differ.
+    if (match == Match::whole && entry != module && plain_.contains(entry))
+      match = d.is_compressed_tensors() ? Match::none : Match::substring;
     const bool reads_list = !subject_.is_diffusers();  // which goes by the tensors
     if (match == Match::whole && reads_list)
       findings_.add(
@@ -229,8 +234,9 @@ class ConfigCheck {
   const Subject& subject_;
   Findings& findings_;
   std::vector<const LogicalTensor*> nvfp4_;
-  std::optional<Exclusions> exclusions_;    ///< for the configuration that loaders use
-  std::optional<DeclaredTargets> targets_;  ///< for the configuration that loaders use
+  std::set<std::string, std::less<>> plain_;  ///< modules that are not quantized
+  std::optional<Exclusions> exclusions_;      ///< for the configuration that loaders use
+  std::optional<DeclaredTargets> targets_;    ///< for the configuration that loaders use
 };
 
 }  // namespace
