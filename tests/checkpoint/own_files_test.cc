@@ -112,6 +112,23 @@ TEST_F(OwnFiles, OverwriteKeepsEditedCard) {
   }
 }
 
+TEST_F(OwnFiles, ResumeOfInterruptedOutputWarnsOfEdits) {
+  options_.output = dir_ / "half";
+  options_.overwrite = false;
+  options_.progress = [](const Progress& p) {
+    if (p.tensors_done == p.tensors_total - 1) throw std::runtime_error("stop");
+  };
+  EXPECT_THROW(write(), std::runtime_error);
+  options_.progress = {};
+  options_.resume = true;
+  write_text(dir_ / "half" / "tokenizer.json", "edited");
+  fs::copy_file(dir_ / "in" / "modeling_llama.py", dir_ / "half" / "modeling_llama.py");
+  const std::string edited = (dir_ / "half" / "tokenizer.json").string();
+  EXPECT_THAT(write().warnings,
+              testing::ElementsAre(edited + ": is not as nvfp4 wrote it; it is written again"));
+  EXPECT_EQ(read_text(edited), expected_.at("tokenizer.json"));
+}
+
 TEST_F(OwnFiles, ResumeRefusesToReplaceAnotherCard) {
   resume();
   write_text(dir_ / "in" / "README.md", "the model's");

@@ -158,6 +158,7 @@ void OutputFolder::open() {
 OutputFolder::Start OutputFolder::decide() {
   const fs::path journal = path_ / kJournalName;
   const bool joins = resume_ || ranks_ > 1;
+  const auto planned = [this](const auto& name) { return planned_file(model_, plan_, name); };
   for (;;) {
     std::vector<fs::path> entries = entries_of(path_);
     // A run that was killed while it wrote the first journal leaves only a part of it.
@@ -177,15 +178,19 @@ OutputFolder::Start OutputFolder::decide() {
       require<IoError>(ranks_ == 1,
                        "{}: --overwrite was interrupted there; hint: remove it before ranks start",
                        path_.string());
-      old_ = content_to_replace(
-          path_, files_, [this](const auto& name) { return planned_file(model_, plan_, name); });
+      old_ = content_to_replace(path_, files_, planned);
       for (std::string& warning : warnings_of(path_, old_)) warn(std::move(warning));
       return Start::clear;
     }
     if (!text && fs::exists(journal)) continue;  // another rank has just created it
     if (!text) return decide_without_journal(entries.back().string());
     journal_.resume(*text, journal.string());
-    require_own_cards(path_, {list_of(path_), journal_.files()}, files_, model_.root);
+    const WrittenFiles list = list_of(path_);
+    require_own_cards(path_, {list, journal_.files()}, files_, model_.root);
+    if (ranks_ == 1)
+      for (std::string& warning :
+           warnings_of_edits(path_, {list, journal_.files()}, files_, planned))
+        warn(std::move(warning));
     return Start::go_on;
   }
 }

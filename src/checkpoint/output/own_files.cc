@@ -46,7 +46,14 @@ bool is_certain(const WrittenFile& written, const fs::path& path) {
   return !written.hash.empty() && is_as_written(written, path);
 }
 
-using Planned = std::function<WrittenFile(const std::string&)>;
+/// Reports whether a file has the hash of its entry in one of the lists.
+bool is_listed(std::initializer_list<WrittenFiles> lists, const std::string& name,
+               const fs::path& path) {
+  return std::ranges::any_of(lists, [&](const WrittenFiles& list) {
+    const auto listed = list.find(name);
+    return listed != list.end() && is_certain(listed->second, path);
+  });
+}
 
 class Sorter {
  public:
@@ -188,16 +195,28 @@ void require_own_cards(const fs::path& folder, std::initializer_list<WrittenFile
   for (const char* name : kCardNames) {
     const fs::path path = folder / name;
     if (!next.contains(name) || !fs::exists(fs::symlink_status(path))) continue;
-    const bool is_own = std::ranges::any_of(lists, [&](const WrittenFiles& list) {
-      const auto listed = list.find(name);
-      return listed != list.end() && is_certain(listed->second, path);
-    });
-    require<IoError>(is_own || is_as_written(written_file(model / name), path),
-                     ErrorCode::output_no_model,
-                     "{}: nvfp4 did not write it as it is, so --resume does not replace it by the "
-                     "input's; hint: remove it yourself",
-                     path.string());
+    require<IoError>(
+        is_listed(lists, name, path) || is_as_written(written_file(model / name), path),
+        ErrorCode::output_no_model,
+        "{}: nvfp4 did not write it as it is, so --resume does not replace it by the "
+        "input's; hint: remove it yourself",
+        path.string());
   }
+}
+
+std::vector<std::string> warnings_of_edits(const fs::path& folder,
+                                           std::initializer_list<WrittenFiles> lists,
+                                           const WrittenFiles& next, const Planned& planned) {
+  std::vector<std::string> warnings;
+  for (const auto& [name, written] : next) {
+    const fs::path path = folder / name;
+    if (is_card_name(name) || !fs::exists(path)) continue;
+    const WrittenFile now = planned(name);
+    if (now.hash.empty() || is_as_written(now, path) || is_listed(lists, name, path)) continue;
+    warnings.push_back(
+        fmt::format("{}: is not as nvfp4 wrote it; it is written again", path.string()));
+  }
+  return warnings;
 }
 
 void remove_own_files(const fs::path& folder, const std::vector<fs::path>& own) {

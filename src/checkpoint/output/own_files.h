@@ -31,17 +31,23 @@ struct FolderContent {
   bool by_metadata = false;  ///< true if there is no list, and files are own by their metadata
 };
 
-/// Returns the content of an output folder that --overwrite replaces by `next`. `planned` returns
-/// the entry of a file that the run writes, without a hash for shards. Throws IoError if all files
-/// are foreign. Throws IoError if a foreign file would be replaced, or read by a loader.
+/// A function that returns the entry of a file that the run writes, without a hash for shards.
+using Planned = std::function<WrittenFile(const std::string&)>;
+
+/// Returns the content of an output folder that --overwrite replaces by `next`. Throws IoError if
+/// all files are foreign. Throws IoError if a foreign file would be replaced, or read by a loader.
 FolderContent content_to_replace(const std::filesystem::path& folder, const WrittenFiles& next,
-                                 const std::function<WrittenFile(const std::string&)>& planned);
+                                 const Planned& planned);
 
 /// Throws IoError if a card of the input, in `next`, would replace one that was edited, or that
 /// another program wrote. `lists`: the folder's list and journal.
 void require_own_cards(const std::filesystem::path& folder,
                        std::initializer_list<WrittenFiles> lists, const WrittenFiles& next,
                        const std::filesystem::path& model);
+/// Returns a warning for each other file of `next` that --resume replaces and somebody edited.
+std::vector<std::string> warnings_of_edits(const std::filesystem::path& folder,
+                                           std::initializer_list<WrittenFiles> lists,
+                                           const WrittenFiles& next, const Planned& planned);
 
 /// Removes files of a folder, and their folders if these are then empty. Throws filesystem_error.
 void remove_own_files(const std::filesystem::path& folder,
