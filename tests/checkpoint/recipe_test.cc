@@ -201,7 +201,7 @@ TEST_F(Recipes, ErrorsNameTheLine) {
   for (const table::Row& row : table::rows_of("recipes.txt")) {
     const std::string text = std::regex_replace(row.name, std::regex(R"(\\n)"), "\n");
     for (const std::string& part : table::Expected(row.column(0)).texts)
-      expect_error<FormatError>([&] { parse_recipe(text, "f.yaml"); }, {part});
+      expect_error<FormatError>([&] { parse_recipe(text, "f.yaml"); }, {part, "; hint: "});
   }
   expect_error<ValueError>([] { checkpoint::read_recipe("mpl"); },
                            {"recipe = mpl, must be one of all, deepseek-r1", "mlp", "or a file"});

@@ -293,7 +293,13 @@ Recipe parse_recipe(const std::string& text, const std::string& file) {
   recipe.file = file;
   recipe.text = text;
   Session session{.folder = fs::absolute(file).parent_path(), .open = {}};
-  read_text(recipe, session);
+  try {
+    read_text(recipe, session);
+  } catch (const FormatError& e) {
+    const std::string_view what = e.what();
+    if (what.find("; hint: ") != what.npos) throw;
+    throw FormatError(fmt::format("{}; hint: correct the recipe", what), e.code);
+  }
   return recipe;
 }
 
