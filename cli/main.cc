@@ -166,6 +166,11 @@ std::string in_words_of(const Command& command, const Error& e) {
     }
     out += option->name();
     at += keyword.size() + (has_value ? 2 : 0);
+    // Values of single options have the form of those that cannot be parsed.
+    const std::size_t value = at + 1, rule = text.find(", must be ", value);
+    if (out != option->name() || !has_value || rule == text.npos || text[value] == '\'') continue;
+    out += fmt::format(": '{}'", text.substr(value, rule - value));
+    at = rule;
   }
   const CommandOption* const at_fault =
       option_of(command, of_options == nullptr ? "" : of_options->option);

@@ -204,7 +204,7 @@ TEST_F(Recipes, ErrorsNameTheLine) {
       expect_error<FormatError>([&] { parse_recipe(text, "f.yaml"); }, {part, "; hint: "});
   }
   expect_error<ValueError>([] { checkpoint::read_recipe("mpl"); },
-                           {"recipe = mpl, must be one of all, deepseek-r1", "mlp", "or a file"});
+                           {"recipe = 'mpl', must be one of all, deepseek-r1", "mlp", "or a file"});
   expect_error<ValueError>([&] { checkpoint::read_recipe(dir_.path().string()); }, {"or a file"});
 }
 

@@ -131,7 +131,7 @@ TEST(Verify, UnknownLoaderAndPathAreRefused) {
   options.path = dir.path();
   expect_error<IoError>([&] { verify_checkpoint(options); }, {".safetensors"});
   options.loader = "x";
-  expect_error<ValueError>([&] { verify_checkpoint(options); }, {"loader = x", "vllm"});
+  expect_error<ValueError>([&] { verify_checkpoint(options); }, {"loader = 'x'", "vllm"});
   const Model model("llama");
   expect_error<IoError>([&] { verify_checkpoint({model.path, dir / "none", "", {}}); }, {"none"});
 }

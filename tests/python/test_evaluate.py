@@ -201,7 +201,7 @@ def test_names_in_the_page_are_no_markup():
     ([".", "--text", "text"], ": no config.json"),
     (["model", "--text", "absent"], "absent: No such file or directory"),
     (["model", "--text", "text", "--context", "4000"], "must be 8001 or more, for two windows of 4000"),
-    (["model", "--text", "text", "--windows", "0"], "error: --windows 0, must be 1 or more"),
+    (["model", "--text", "text", "--windows", "0"], "error: --windows: '0', must be 1 or more"),
 ])
 def test_mistakes_are_named(at, capsys, given, message):
     given = [str(at / g) if g in ("model", "text", "absent", ".") else g for g in given]

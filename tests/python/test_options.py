@@ -37,7 +37,7 @@ def test_functions_have_signature_and_documentation(command):
     ({"bits": "five"}, TypeError, "bits = 'five'"),
     ({"ignore": "*"}, TypeError, "ignore = .* must be a list"),
     ({"bits": 3}, nvfp4.InvalidValueError, "bits = '3.0', must be a number from 4.5 to 16"),
-    ({"scheme": "w8a8"}, nvfp4.InvalidValueError, "scheme = w8a8"),
+    ({"scheme": "w8a8"}, nvfp4.InvalidValueError, "scheme = 'w8a8'"),
     ({"format": "png"}, nvfp4.InvalidValueError, "format = 'png', must be one of modelopt"),
     ({"method": "gptq:x"}, nvfp4.InvalidValueError, "method = 'gptq:x'"),
     ({"allow": ["decode"]}, nvfp4.InvalidValueError, "allow = 'decode', must be one of drop"),

@@ -56,11 +56,11 @@ def arguments(given=None):
         a.error("--out is required")
     for name in ("windows", "context", "batch"):
         if getattr(options, name) < 1:
-            a.error(f"--{name} {getattr(options, name)}: must be 1 or more")
+            a.error(f"--{name}: '{getattr(options, name)}', must be 1 or more")
     if options.sensitivity is not None and options.sensitivity < 0:
-        a.error(f"--sensitivity {options.sensitivity}: must be 0 or more")
+        a.error(f"--sensitivity: '{options.sensitivity}', must be 0 or more")
     if options.gram_memory is not None and not 0 <= options.gram_memory < float("inf"):
-        a.error(f"--gram-memory {options.gram_memory:g}: must be 0 or more")
+        a.error(f"--gram-memory: '{options.gram_memory:g}', must be 0 or more")
     return options
 
 

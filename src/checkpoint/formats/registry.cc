@@ -75,7 +75,7 @@ const CheckpointFormat& checkpoint_format(std::string_view name) {
     if (format->name == name) return *format;
     known += (known.empty() ? "" : ", ") + std::string(format->name);
   }
-  throw ValueError(fmt::format("format = {}, must be one of {}", name, known),
+  throw ValueError(fmt::format("format = '{}', must be one of {}", name, known),
                    ErrorCode::not_a_choice);
 }
 

@@ -311,7 +311,7 @@ Recipe read_recipe(const std::string& name_or_file) {
   }
   std::error_code error;
   require<ValueError>(fs::is_regular_file(name_or_file, error), ErrorCode::not_a_choice,
-                      "recipe = {}, must be one of {}, or a file", printable(name_or_file),
+                      "recipe = '{}', must be one of {}, or a file", printable(name_or_file),
                       fmt::join(recipe_names(), ", "));
   return parse_recipe(read_model_text(name_or_file), name_or_file);
 }

@@ -25,7 +25,7 @@ QuantizeReport convert_checkpoint(const ConvertOptions& options) {
   const std::string to =
       options.to.empty() && !of_name.extension.empty() ? std::string(of_name.name) : options.to;
   require<ValueError>(std::ranges::find(targets, to) != targets.end(), ErrorCode::not_a_choice,
-                      "to = {}, must be one of {}", to, fmt::join(targets, ", "));
+                      "to = '{}', must be one of {}", to, fmt::join(targets, ", "));
   TransformOptions transform;
   static_cast<RunOptions&>(transform) = options;
   transform.allow = options.allow;

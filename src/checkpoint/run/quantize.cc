@@ -38,7 +38,7 @@ std::uint64_t size_from_text(const std::string& text) {
   const auto* known = std::ranges::find(kUnits, unit, &std::pair<std::string_view, double>::first);
   require<ValueError>(error == std::errc{} && known != std::end(kUnits) && number >= 0 &&
                           number * known->second < 0x1p62,
-                      "size = {}, must be a number and B, kB, MB, GB, TB, KiB, MiB, GiB or TiB",
+                      "size = '{}', must be a number and B, kB, MB, GB, TB, KiB, MiB, GiB or TiB",
                       printable(text));
   return static_cast<std::uint64_t>(number * known->second);
 }

@@ -23,7 +23,7 @@ VerifyReport verify(const VerifyOptions& options, Measured& measured) try {
   const auto loaders = known_loaders();
   require<ValueError>(
       options.loader.empty() || std::ranges::find(loaders, options.loader) != loaders.end(),
-      ErrorCode::not_a_choice, "loader = {}, must be one of {}", options.loader,
+      ErrorCode::not_a_choice, "loader = '{}', must be one of {}", options.loader,
       fmt::join(loaders, ", "));
   require<ValueError>(options.tensor_parallel.value_or(1) >= 1,
                       "tensor_parallel = {}, must be at least 1", *options.tensor_parallel);
