@@ -1,6 +1,6 @@
 // Quantization that knows what calibration saw of the layers' inputs.
 #include "checkpoint/base/json.h"
-#include "checkpoint/gguf/header.h"
+#include "checkpoint/gguf/gguf_bytes.h"
 #include "checkpoint/statistics_file.h"
 #include "nvfp4/quantize.h"
 #include "testing.h"

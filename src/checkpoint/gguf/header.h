@@ -87,15 +87,4 @@ struct FilePlan {
 FilePlan plan_file(const std::vector<NewEntry>& entries, const std::vector<TensorSpec>& tensors,
                    const std::string& file);
 
-/// Writes a file with known tensors. Their bytes come in any order, from any thread, and use
-/// constant memory. Until commit() the file has a temporary name. Without commit() the destructor
-/// removes it.
-class Writer : public PlannedFile<FilePlan> {
- public:
-  /// Creates the file. Throws IoError. Throws ValueError for names or keys that are duplicate, not
-  /// UTF-8 or too long. Throws ValueError for shapes that do not fit their type.
-  Writer(const std::filesystem::path& path, const std::vector<NewEntry>& entries,
-         const std::vector<TensorSpec>& tensors);
-};
-
 }  // namespace nvfp4::gguf

@@ -61,15 +61,11 @@ struct Order {
   std::int64_t a = 1, b = 1, d = 1;
 
   bool moves() const { return a > 1 && b > 1; }
-  std::int64_t to_file(std::int64_t i) const { return moved(i, a, b); }
-  std::int64_t to_model(std::int64_t i) const { return moved(i, b, a); }
-
- private:
-  std::int64_t moved(std::int64_t i, std::int64_t outer, std::int64_t inner) const {
+  std::int64_t to_file(std::int64_t i) const {
     if (i < first || !moves()) return i;
     const std::int64_t inside = (i - first) % (a * b * d);
-    const std::int64_t x = inside / (inner * d), y = inside / d % inner;
-    return i - inside + (y * outer + x) * d + inside % d;
+    const std::int64_t x = inside / (b * d), y = inside / d % b;
+    return i - inside + (y * a + x) * d + inside % d;
   }
 };
 

@@ -147,8 +147,4 @@ NewValue new_i32s(std::vector<std::int64_t> numbers) {
   return {.type = ValueType::array, .element = ValueType::i32, .numbers = std::move(numbers)};
 }
 
-Writer::Writer(const std::filesystem::path& path, const std::vector<NewEntry>& entries,
-               const std::vector<TensorSpec>& tensors)
-    : PlannedFile(path, plan_file(entries, tensors, name_of_file(path))) {}
-
 }  // namespace nvfp4::gguf

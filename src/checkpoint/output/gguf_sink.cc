@@ -32,12 +32,11 @@ constexpr std::uint64_t kMaxCarriedBytes = std::uint64_t{128} << 20;
 class Sink final : public checkpoint::ShardWriter {
  public:
   Sink(const Layout& layout, const checkpoint::PlannedShard& shard,
-       const std::filesystem::path& path, const std::vector<NewEntry>& entries,
-       const std::vector<TensorSpec>& tensors)
+       const std::filesystem::path& path, FilePlan file)
       : layout_(layout),
         shard_(shard),
         file_(printable(path.string(), 4096)),
-        writer_(path, entries, tensors) {}
+        writer_(path, std::move(file)) {}
 
   void write(std::size_t tensor, std::uint64_t offset, std::span<const std::byte> data) override {
     for (const Target& target : layout_.targets[tensor]) write(target, offset, data);
@@ -147,7 +146,7 @@ class Sink final : public checkpoint::ShardWriter {
   const Layout& layout_;
   const checkpoint::PlannedShard& shard_;
   std::string file_;
-  Writer writer_;
+  PlannedFile<FilePlan> writer_;
 };
 
 class GgufContainer final : public checkpoint::Container {
@@ -197,11 +196,13 @@ class GgufContainer final : public checkpoint::Container {
       if (!tokenizer.missing.empty()) warnings_.push_back(tokenizer.missing);
     }
     add_own_keys(plan);
-    require_readable(*architecture, printable(model.root.string(), 4096) + ": as GGUF");
+    const std::string name = printable(model.root.string(), 4096) + ": as GGUF";
+    file_ = plan_file(entries_, tensors_, name);
+    require_readable(*architecture, name);
   }
 
   std::unique_ptr<checkpoint::ShardWriter> open(const std::filesystem::path& path) const override {
-    auto sink = std::make_unique<Sink>(layout_, shard_, path, entries_, tensors_);
+    auto sink = std::make_unique<Sink>(layout_, shard_, path, file_);
     for (std::size_t i = 0; i < own_.size(); ++i)
       sink->write_own(layout_.tensors.size() + i, own_[i].values);
     return sink;
@@ -216,12 +217,11 @@ class GgufContainer final : public checkpoint::Container {
  private:
   /// Throws the error with which reading the file would fail.
   void require_readable(const Architecture& architecture, const std::string& model) const {
-    const FilePlan file = plan_file(entries_, tensors_, model);
     const auto read = [&](std::uint64_t offset, std::span<std::byte> out) {
-      const auto start = std::as_bytes(std::span(file.start)).subspan(offset);
+      const auto start = std::as_bytes(std::span(file_.start)).subspan(offset);
       std::ranges::copy(start.first(std::min(start.size(), out.size())), out.begin());
     };
-    require_whole(parse_header(read, file.bytes, model), architecture, model);
+    require_whole(parse_header(read, file_.bytes, model), architecture, model);
   }
 
   /// Returns the name of a 4-bit weight, or of the first tensor if there is no such weight.
@@ -292,6 +292,7 @@ class GgufContainer final : public checkpoint::Container {
   Layout layout_;
   std::vector<NewEntry> entries_;
   std::vector<TensorSpec> tensors_;
+  FilePlan file_;
   std::vector<OwnTensor> own_;  ///< behind those of the layout
   bool keeps_config_ = true;
   std::vector<std::string> warnings_;

@@ -6,6 +6,14 @@
 /// GGUF files byte by byte, right or wrong.
 namespace nvfp4::gguf {
 
+/// A file with known tensors.
+class Writer : public PlannedFile<FilePlan> {
+ public:
+  Writer(const std::filesystem::path& path, const std::vector<NewEntry>& entries,
+         const std::vector<TensorSpec>& tensors)
+      : PlannedFile(path, plan_file(entries, tensors, path.string())) {}
+};
+
 class GgufBytes {
  public:
   explicit GgufBytes(std::uint64_t tensors = 0, std::uint64_t keys = 0, std::uint32_t version = 3) {

@@ -2,6 +2,7 @@
 
 #include "checkpoint/base/json.h"
 #include "checkpoint/gguf/file.h"
+#include "checkpoint/gguf/gguf_bytes.h"
 #include "checkpoint/models.h"
 #include "testing.h"
 
