@@ -5,6 +5,7 @@
 
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
+#include "checkpoint/source/content.h"
 #include "checkpoint/source/share_out.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint/options.h"
@@ -56,6 +57,15 @@ void Measured::exchange(const std::string& stage, const std::string& identity,
   for (const nlohmann::json& item : items)
     require<FormatError>(!item.is_null(), "{}: a rank has not measured all of its share",
                          shared_.parts.string());
+}
+
+std::string Measured::identity_of(const std::vector<const LogicalTensor*>& weights) {
+  std::uint64_t hash = fingerprint("");
+  for (const LogicalTensor* t : weights)
+    hash = fingerprint(fmt::format("{} {} {} {}", t->name, t->elements(),
+                                   t->data.file->file_bytes(), t->data.file->modified_ns()),
+                       hash);
+  return hex(hash);
 }
 
 fs::path Measured::file_of(int rank) const {

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "checkpoint/compare/shared_work.h"
+#include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/io/posix_file.h"
+#include "nvfp4/error.h"
 
 namespace nvfp4::checkpoint {
 
@@ -26,11 +28,28 @@ class Measured {
   /// them by those of all ranks. `identity` identifies what was measured. Throws FormatError for a
   /// file with another identity.
   void exchange(const std::string& stage, const std::string& identity, nlohmann::json& items);
+  /// Exchanges one value for each of these weights, so that `values` has those of all ranks.
+  template <class T>
+  void exchange(const std::string& stage, const std::vector<const LogicalTensor*>& weights,
+                const std::vector<bool>& mine, std::vector<T>& values) {
+    if (!is_shared()) return;
+    nlohmann::json items(values.size(), nullptr);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (mine[i]) items[i] = values[i];
+    exchange(stage, identity_of(weights), items);
+    try {
+      for (std::size_t i = 0; i < values.size(); ++i)
+        if (!items[i].is_null()) items[i].get_to(values[i]);
+    } catch (const nlohmann::json::exception&) {
+      throw FormatError("the " + stage + " that a rank counted are malformed");
+    }
+  }
   /// Writes this rank's file. Returns the ranks without a file, which are still working. Throws
   /// IoError, FormatError.
   std::vector<int> join();
 
  private:
+  static std::string identity_of(const std::vector<const LogicalTensor*>& weights);
   std::filesystem::path file_of(int rank) const;
   void take(int rank, const nlohmann::json& stages);
 

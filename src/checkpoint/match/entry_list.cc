@@ -78,12 +78,6 @@ std::optional<std::size_t> EntryList::first_expression(std::string_view module,
   return found ? std::optional(expression_entries_[*found]) : std::nullopt;
 }
 
-bool EntryList::has_expression_for(std::string_view module) const try {
-  return first_expression(module, kNoEnd).has_value();
-} catch (const ValueError& e) {
-  throw FormatError(fmt::format("{}: {}", file_, e.what()));
-}
-
 std::optional<std::size_t> EntryList::first(std::string_view module) const try {
   std::optional<std::size_t> found;
   for (std::size_t at = 0;; ++at) {

@@ -28,8 +28,6 @@ class EntryList {
   /// expression that takes too long.
   std::optional<std::size_t> first(std::string_view module) const;
   bool holds(std::string_view module) const { return first(module).has_value(); }
-  /// Reports whether an expression matches the module.
-  bool has_expression_for(std::string_view module) const;
 
   /// Returns the number of name lookups and pattern tries in all calls.
   std::int64_t calls() const { return calls_ + expressions_->calls(); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "checkpoint/match/is_number.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint/checkpoint.h"
 
@@ -97,6 +98,13 @@ std::vector<std::size_t> PatternList::matching(std::string_view tensor) const {
   std::ranges::sort(found);
   found.erase(std::ranges::unique(found).begin(), found.end());
   return found;
+}
+
+std::string template_of(std::string_view module) {
+  std::string kind;
+  for (const std::string_view part : split_name(module))
+    kind.append(kind.empty() ? "" : ".").append(is_number(part) ? "*" : part);
+  return kind;
 }
 
 }  // namespace nvfp4::checkpoint

@@ -4,8 +4,6 @@
 #include <mutex>
 #include <vector>
 
-#include "checkpoint/io/text_file.h"
-#include "checkpoint/source/content.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
 
@@ -18,29 +16,6 @@ struct Part {
   std::size_t weight;
   std::int64_t begin, count;
 };
-
-/// Exchanges counts with the other ranks, so that `counts` covers the weights of all ranks.
-void exchange_counts(const std::vector<const LogicalTensor*>& weights,
-                     const std::vector<bool>& mine, Measured& measured,
-                     std::vector<std::int64_t>& counts) {
-  if (!measured.is_shared()) return;
-  nlohmann::json items = nlohmann::json::array();
-  std::uint64_t hash = fingerprint("");
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    const LogicalTensor& t = *weights[i];
-    hash = fingerprint(fmt::format("{} {} {} {}", t.name, t.elements(), t.data.file->file_bytes(),
-                                   t.data.file->modified_ns()),
-                       hash);
-    items.push_back(mine[i] ? nlohmann::json(counts[i]) : nlohmann::json());
-  }
-  measured.exchange("codes", hex(hash), items);
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    if (items[i].is_null()) continue;
-    require<FormatError>(items[i].is_number_integer(), "the counts of a rank for {} are malformed",
-                         weights[i]->name);
-    counts[i] = items[i].get<std::int64_t>();
-  }
-}
 
 }  // namespace
 
@@ -93,7 +68,7 @@ void check_codes(const Subject& subject, Findings& findings, Measured& measured,
     progress.bytes_done += static_cast<std::uint64_t>(part.count);
     if (on_progress) on_progress(progress);
   });
-  exchange_counts(weights, mine, measured, counts);
+  measured.exchange("codes", weights, mine, counts);
   for (std::size_t i = 0; i < weights.size(); ++i)
     if (counts[i] > 0)
       findings.add(kCodeNan, weights[i]->module(),

@@ -133,24 +133,16 @@ class LayerCheck {
            std::ranges::find(*types, Json("mlp")) != types->end();
   }
 
-  /// Returns "model.layers.*.mlp." for "model.layers.7.mlp".
-  static std::string kind_of(const std::string& parent) {
-    std::string kind;
-    for (const std::string_view part : split_name(parent))
-      kind.append(is_number(part) ? "*" : part).append(".");
-    return kind;
-  }
-
   void check_partners(std::size_t set) {
     const PartnerNames& partners = kPartners[set];
     unsigned all = 0;
     for (std::size_t i = 0; i < partners.size(); ++i) all |= partners[i].empty() ? 0 : 1u << i;
     std::map<std::string, const std::string*> whole;  // kind -> a parent that has all
     for (const auto& [parent, children] : parents_)
-      if (children.has[set] == all) whole.try_emplace(kind_of(parent), &parent);
+      if (children.has[set] == all) whole.try_emplace(template_of(parent), &parent);
     for (const auto& [parent, children] : parents_) {
       if (children.has[set] == 0 || children.has[set] == all || children.fused) continue;
-      const auto other = whole.find(kind_of(parent));
+      const auto other = whole.find(template_of(parent));
       if (other == whole.end()) continue;
       for (std::size_t i = 0; i < partners.size(); ++i)
         if ((all & ~children.has[set] & 1u << i) != 0)

@@ -6,8 +6,6 @@
 #include <numeric>
 #include <span>
 
-#include "checkpoint/io/text_file.h"
-#include "checkpoint/source/content.h"
 #include "checkpoint/verify/checks.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
@@ -28,6 +26,7 @@ struct Counts {
   std::int64_t positive = 0;  ///< if none is normal: positive scales over nonzero codes
   std::int64_t subnormal = 0;
   std::int64_t largest = 0, next = 0;  ///< scales of 448, and of 384 and 416
+  bool swizzled = false;               ///< the scales look stored in tiles
 
   void add(const Counts& other) {
     nan += other.nan;
@@ -38,8 +37,11 @@ struct Counts {
     subnormal += other.subnormal;
     largest += other.largest;
     next += other.next;
+    swizzled |= other.swizzled;
   }
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Counts, nan, negative, zero, normal, positive, subnormal,
+                                   largest, next, swizzled)
 
 /// Reports whether one of two codes is neither zero nor the largest.
 bool is_in_between(std::byte pair) {
@@ -351,36 +353,6 @@ void check_cache_scale(const LogicalTensor& t, Findings& findings) {
                  usable ? "what the cache holds is zero" : "");
 }
 
-/// Exchanges counts with the other ranks, so that `counts` covers the weights of all ranks.
-void exchange(const std::vector<const LogicalTensor*>& weights, const std::vector<bool>& mine,
-              Measured& measured, std::vector<Counts>& counts, std::vector<char>& swizzled) {
-  if (!measured.is_shared()) return;
-  nlohmann::json items = nlohmann::json::array();
-  std::uint64_t hash = fingerprint("");
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    const LogicalTensor& t = *weights[i];
-    hash = fingerprint(fmt::format("{} {} {} {}", t.name, t.elements(), t.data.file->file_bytes(),
-                                   t.data.file->modified_ns()),
-                       hash);
-    const Counts& c = counts[i];
-    items.push_back(mine[i] ? nlohmann::json{c.nan, c.negative, c.zero, c.normal, c.positive,
-                                             c.subnormal, c.largest, c.next,
-                                             static_cast<int>(swizzled[i])}
-                            : nlohmann::json());
-  }
-  measured.exchange("scales", hex(hash), items);
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    const nlohmann::json& item = items[i];
-    if (item.is_null()) continue;
-    require<FormatError>(item.is_array() && item.size() == 9 &&
-                             std::ranges::all_of(item, &nlohmann::json::is_number_integer),
-                         "the counts of a rank for {} are malformed", weights[i]->name);
-    const std::vector<std::int64_t> n = item;
-    counts[i] = {n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]};
-    swizzled[i] = n[8] != 0;
-  }
-}
-
 }  // namespace
 
 void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::string>& defective,
@@ -410,24 +382,22 @@ void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::st
   }
   std::mutex mutex;
   std::vector<Counts> counts(weights.size());
-  std::vector<char> swizzled(weights.size());
   parallel_for(static_cast<std::int64_t>(chunks.size()), [&](std::int64_t i) {
     const Chunk& chunk = chunks[static_cast<std::size_t>(i)];
     const LogicalTensor& t = *weights[chunk.tensor];
-    const Counts mine = count(t, chunk);
-    const bool tiles = look_for_tiles && chunk.begin == 0 && looks_swizzled(t);
+    Counts counted = count(t, chunk);
+    counted.swizzled = look_for_tiles && chunk.begin == 0 && looks_swizzled(t);
     const std::lock_guard lock(mutex);
-    counts[chunk.tensor].add(mine);
-    swizzled[chunk.tensor] |= tiles;
+    counts[chunk.tensor].add(counted);
     progress.tensor = t.name;
     progress.tensors_done += --left[chunk.tensor] == 0;
     progress.bytes_done += static_cast<std::uint64_t>(chunk.count);
     if (on_progress) on_progress(progress);
   });
-  exchange(weights, mine, measured, counts, swizzled);
+  measured.exchange("scales", weights, mine, counts);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     report(*weights[i], counts[i], findings);
-    if (swizzled[i] != 0)
+    if (counts[i].swizzled)
       findings.add("scales-look-swizzled", weights[i]->module(),
                    fmt::format("{}: rows and columns of the scales look mixed up by 128x4 tiles",
                                weights[i]->scales.describe()));

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <map>
 
-#include "checkpoint/match/pattern.h"
+#include "checkpoint/match/is_number.h"
 #include "checkpoint/verify/checks.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
@@ -29,16 +29,6 @@ bool has_nonzero_code(const LogicalTensor& t) {
   for (std::int64_t at = 0; at < blocks; at += step)
     if (nonzero(at, std::min(step, blocks - at))) return true;
   return false;
-}
-
-/// Returns "model.layers.*.mlp.up_proj" for "model.layers.7.mlp.up_proj".
-std::string template_of(const std::string& module) {
-  std::string kind;
-  for (const std::string_view part : split_name(module)) {
-    const bool number = part.find_first_not_of("0123456789") == part.npos;
-    kind.append(kind.empty() ? "" : ".").append(number ? "*" : part);
-  }
-  return kind;
 }
 
 struct Matrices {
