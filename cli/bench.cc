@@ -133,7 +133,6 @@ void run(const BenchArguments& arguments) {
   Table table("lrrrr");
   std::vector<std::string> titles{fmt::format("BF16, {} x {}", rows, kCols), "threads", "Gelem/s",
                                   "GB/s", "of copy"};
-  for (std::string& title : titles) title = style.dim(title);
   table.title(titles);
   for (std::size_t i = 0; i < counts.size(); ++i)
     table.add({i == 0 ? "copy" : "", fmt::format("{}", counts[i]), "",

@@ -38,14 +38,12 @@ std::string short_name(const std::string& name) {
   return clean(name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name);
 }
 
-std::string worst_table(const CompareReport& report, std::size_t shown, bool one_form,
-                        const Style& style) {
+std::string worst_table(const CompareReport& report, std::size_t shown, bool one_form) {
   Table table("srrrl");
-  table.title({style.dim(shown < report.tensors.size()
-                             ? fmt::format("worst {} of {}", shown, report.tensors.size())
-                             : "worst first"),
-               style.dim("rel. error"), style.dim("SQNR dB"), style.dim("max |err|"),
-               one_form ? "" : style.dim("form")});
+  table.title({shown < report.tensors.size()
+                   ? fmt::format("worst {} of {}", shown, report.tensors.size())
+                   : "worst first",
+               "rel. error", "SQNR dB", "max |err|", one_form ? "" : "form"});
   for (std::size_t i = 0; i < shown; ++i) {
     const TensorDifference& t = report.tensors[i];
     table.add({short_name(t.name), number(100 * t.relative_error, "{:.3f} %"),
@@ -65,17 +63,17 @@ std::string text(const CompareReport& report, const CompareArguments& arguments)
   const std::size_t shown = std::min(report.tensors.size(), arguments.top);
   const bool one_form = std::ranges::all_of(
       report.tensors, [&](const auto& t) { return form(t) == form(report.tensors.front()); });
-  if (shown > 0) out += '\n' + worst_table(report, shown, one_form, style);
+  if (shown > 0) out += '\n' + worst_table(report, shown, one_form);
   out += list("only in a", report.only_in_a, style, arguments.top);
   out += list("only in b", report.only_in_b, style, arguments.top);
   out += list("not comparable", report.shape_mismatch, style, arguments.top);
 
   Table totals("ll");
   if (report.tensors.empty()) {
-    totals.add({style.dim("different"), "none"});
+    totals.fact("different", "none");
   } else {
     const std::string forms = one_form ? ", " + form(report.tensors.front()) : "";
-    totals.add({style.dim("different"), fmt::format("{} tensors{}", report.tensors.size(), forms)});
+    totals.fact("different", fmt::format("{} tensors{}", report.tensors.size(), forms));
     totals.add({"", fmt::format("relative error {}, SQNR {} dB, max |err| {}",
                                 style.bold(number(100 * report.relative_error, "{:.3f} %")),
                                 style.bold(number(report.sqnr_db, "{:.2f}")),
@@ -86,7 +84,7 @@ std::string text(const CompareReport& report, const CompareArguments& arguments)
   }
   if (report.tensors.empty() && report.identical == 0)
     out += '\n' + style.yellow("nothing was compared: no tensor is in both") + '\n';
-  totals.add({style.dim("identical"), fmt::format("{} tensors", report.identical)});
+  totals.fact("identical", fmt::format("{} tensors", report.identical));
   return out + '\n' + totals.text();
 }
 

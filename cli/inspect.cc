@@ -10,9 +10,12 @@
 #include <set>
 
 #include "checkpoint/compare/inspect_blocks.h"
+#include "checkpoint/match/is_number.h"
+#include "checkpoint/match/pattern.h"
 #include "command_line.h"
 #include "commands.h"
 #include "nvfp4/checkpoint/checkpoint.h"
+#include "report/report.h"
 #include "terminal.h"
 
 namespace nvfp4::cli {
@@ -38,28 +41,6 @@ class Range {
   bool nan_ = false;
 };
 
-std::string form(const InspectedTensor& t) {
-  std::string name = t.scheme.empty() ? t.dtype : t.scheme;
-  std::ranges::transform(name, name.begin(),
-                         [](char c) { return c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c; });
-  return name;
-}
-
-/// Returns a name without ".weight" and layer, such as "model.layers.*.mlp.gate_proj".
-std::string pattern(std::string_view name) {
-  if (name.ends_with(".weight")) name.remove_suffix(7);
-  std::string out;
-  for (std::size_t i = 0; i <= name.size();) {
-    const std::size_t dot = std::min(name.find('.', i), name.size());
-    const std::string_view part = name.substr(i, dot - i);
-    const bool digits = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
-    out += i == 0 ? "" : ".";
-    out += digits ? "*" : part;
-    i = dot + 1;
-  }
-  return out;
-}
-
 struct TensorGroup {
   std::string name, form, shape;
   std::int64_t count = 0;
@@ -70,15 +51,15 @@ std::string group_table(const InspectReport& report, const Style& style) {
   std::vector<TensorGroup> groups;
   std::map<std::array<std::string, 3>, std::size_t> index;
   for (const InspectedTensor& t : report.tensors) {
-    const std::array<std::string, 3> key{pattern(t.name), form(t), shape_text(t.shape)};
+    const std::array<std::string, 3> key{checkpoint::template_of(checkpoint::module_of(t.name)),
+                                         report::form_of(t), shape_text(t.shape)};
     const auto [it, fresh] = index.try_emplace(key, groups.size());
     if (fresh) groups.push_back({key[0], key[1], key[2]});
     groups[it->second].count += 1;
     groups[it->second].bytes += t.bytes;
   }
   Table table("srllr");
-  table.title({style.dim("tensors"), style.dim("count"), style.dim("form"), style.dim("shape"),
-               style.dim("size")});
+  table.title({"tensors", "count", "form", "shape", "size"});
   for (const TensorGroup& g : groups)
     table.add({clean(g.name), fmt::format("{}", g.count),
                g.form == "NVFP4" ? style.green(g.form) : g.form, g.shape, human_bytes(g.bytes)});
@@ -103,7 +84,7 @@ std::string histogram(const std::array<std::uint64_t, 16>& codes, const Style& s
   }
   if (total == 0) return {};
   Table table("rrlrl");
-  table.title({style.dim("code"), style.dim("-"), "", style.dim("+"), ""});
+  table.title({"code", "-", "", "+", ""});
   const auto width =
       static_cast<std::size_t>(std::clamp((columns(stdout) - 28) / 2, 4, 20));  // of a bar
   for (std::size_t m = 0; m < 8; ++m) {
@@ -120,11 +101,10 @@ std::string histogram(const std::array<std::uint64_t, 16>& codes, const Style& s
 }
 
 /// Returns two lines of eight elements for each block, after its columns and scale.
-std::string block_table(const std::vector<InspectedBlock>& blocks, const Style& style) {
+std::string block_table(const std::vector<InspectedBlock>& blocks) {
   if (blocks.empty()) return {};
   Table table("lrl");
-  table.title(
-      {style.dim(fmt::format("row {}", blocks[0].row)), style.dim("scale"), style.dim("elements")});
+  table.title({fmt::format("row {}", blocks[0].row), "scale", "elements"});
   for (const InspectedBlock& b : blocks) {
     std::string lines[2];
     for (std::size_t i = 0; i < b.elements.size(); ++i)
@@ -179,13 +159,13 @@ std::string text(const InspectReport& report, const std::vector<InspectedBlock>&
         style.yellow("incomplete: an interrupted run; the same command with --resume finishes it") +
         '\n';
   Table facts("ll");
-  const auto fact = [&](const char* name, const std::string& value) {
-    facts.add({style.dim(name), value});
+  const auto fact = [&](const char* name, std::string value) {
+    facts.fact(name, std::move(value));
   };
   if (arguments.tensor) {
     const InspectedTensor& t = report.tensors.front();
     fact("tensor", clean(t.name));
-    fact("form", form(t));
+    fact("form", report::form_of(t));
     fact("shape", shape_text(t.shape));
     fact("size", human_bytes(t.bytes));
     fact("file", clean(t.file));
@@ -202,7 +182,7 @@ std::string text(const InspectReport& report, const std::vector<InspectedBlock>&
   out += '\n' + facts.text();
   if (!arguments.tensor) out += '\n' + group_table(report, style);
   const std::string counts = histogram(codes, style);
-  const std::string shown = block_table(blocks, style);
+  const std::string shown = block_table(blocks);
   if (!shown.empty()) out += '\n' + shown;
   return out + (counts.empty() ? "" : '\n' + counts);
 }

@@ -76,8 +76,7 @@ std::string tensor_table(const QuantizeReport& report, const Style& style) {
     }
   }
   Table table("llrrrl");
-  table.title(
-      {style.dim("tensors"), "", style.dim("count"), style.dim("before"), style.dim("after"), ""});
+  table.title({"tensors", "", "count", "before", "after", ""});
   std::string last_action;
   for (const auto& [key, group] : groups) {
     const auto& [order, kind, reason] = key;
@@ -105,8 +104,8 @@ void add_rounded(const QuantizeReport& report, const Style& style, Table& facts)
   if (tensors.empty()) return;
   std::ranges::stable_sort(tensors, std::ranges::greater(), &TensorReport::clamped_blocks);
   const auto rounded = [](std::uint64_t n) { return n == 1 ? "block" : "blocks"; };
-  facts.add({style.dim("rounded"), fmt::format("{} {}, too small for the scale of their tensor:",
-                                               blocks, rounded(blocks))});
+  facts.fact("rounded", fmt::format("{} {}, too small for the scale of their tensor:", blocks,
+                                    rounded(blocks)));
   for (std::size_t i = 0; i < std::min(tensors.size(), kTensors); ++i) {
     const TensorReport& t = *tensors[i];
     const std::size_t shown = std::min(t.clamped.size(), kBlocks);
@@ -128,10 +127,10 @@ void add_rounded(const QuantizeReport& report, const Style& style, Table& facts)
 }
 
 /// Returns the error of the best choice at some budgets, relative to that at the first.
-std::string curve_table(const QuantizeReport& report, const Style& style) {
+std::string curve_table(const QuantizeReport& report) {
   Table table("rr");
   const bool bits = report.curve_over == "bits";
-  table.title({style.dim(bits ? "bits" : "W4A16"), style.dim("error of " + report.error_of)});
+  table.title({bits ? "bits" : "W4A16", "error of " + report.error_of});
   for (const BudgetPoint& p : report.curve)
     table.add({bits ? number(p.budget, "{:.2f}") : number(p.budget, "{:.0f} %"),
                number(100 * p.error / report.curve.front().error, "{:.2f} %")});
@@ -141,8 +140,7 @@ std::string curve_table(const QuantizeReport& report, const Style& style) {
 /// Returns the number of weights that each rule matched, and the rules without any.
 std::string rule_table(const QuantizeReport& report, const Style& style) {
   Table table("rlrrl");
-  const auto dim = [&](const char* text) { return style.dim(text); };
-  table.title({dim("line"), dim("action"), dim("matched"), dim("decided"), dim("rule")});
+  table.title({"line", "action", "matched", "decided", "rule"});
   for (const RecipeRuleReport& r : report.rules) {
     const std::string count = fmt::format("{}", r.decided);
     table.add({fmt::format("{}", r.line), r.action, fmt::format("{}", r.caught),
@@ -203,7 +201,7 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
   std::string out =
       fmt::format("{} {} {}\n\n", style.bold(clean(about.input.string())), arrow(),
                   style.bold(clean(about.output.string())) + (report.dry_run ? "  (dry run)" : ""));
-  if (!report.curve.empty()) out += curve_table(report, style);
+  if (!report.curve.empty()) out += curve_table(report);
   if (report.dry_run && !report.rules.empty()) out += rule_table(report, style);
   out += tensor_table(report, style) + '\n';
 
@@ -223,12 +221,12 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
     outputs.kept += t.output.kept;
   }
   Table facts("ll");
-  facts.add({style.dim("size"), size_text(report, style)});
+  facts.fact("size", size_text(report, style));
   const bool by_outputs = report.method == "weighted" || report.method == "gptq";
   if (measured && outputs.mse > 0)
-    facts.add({style.dim("outputs"),
+    facts.fact("outputs",
                fmt::format("error over the calibration text {} of that of mse",
-                           style.bold(number(100 * outputs.kept / outputs.mse, "{:.1f} %")))});
+                           style.bold(number(100 * outputs.kept / outputs.mse, "{:.1f} %"))));
   if (weights > 0) {
     const std::string text =
         fmt::format("{} at {:.2f} bits each", human_count(weights), bits / weights);
@@ -238,38 +236,36 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
             : fmt::format(", {} error {}, SQNR {} dB", by_outputs ? "weight" : "relative",
                           style.bold(number(100 * std::sqrt(error / norm), "{:.2f} %")),
                           style.bold(number(10 * std::log10(norm / error), "{:.2f}")));
-    facts.add({style.dim("weights"), text + (encoded == weights ? loss : "")});
+    facts.fact("weights", text + (encoded == weights ? loss : ""));
     if (encoded < weights && !loss.empty())
-      facts.add({style.dim("new"), human_count(encoded) + " of them" + loss});
+      facts.fact("new", human_count(encoded) + " of them" + loss);
     if (by_outputs && !loss.empty())
       facts.add({"", style.dim("larger than by mse: what counts is the error of outputs, which " +
                                report.method + " lowers")});
   }
   add_rounded(report, style, facts);
-  if (!about.method.empty()) facts.add({style.dim("method"), about.method});
-  facts.add({style.dim("format"), about.format});
-  facts.add({style.dim("by"), fmt::format("nvfp4.cpp {}", version())});
-  facts.add({style.dim("device"), describe(report.device)});
+  if (!about.method.empty()) facts.fact("method", about.method);
+  facts.fact("format", about.format);
+  facts.fact("by", fmt::format("nvfp4.cpp {}", version()));
+  facts.fact("device", describe(report.device));
   if (!report.dry_run) {
-    facts.add(
-        {style.dim("time"),
-         fmt::format("{}, {:.2f} GB/s of input on {} ({} thread{})", human_duration(report.seconds),
-                     static_cast<double>(report.bytes_before) / report.seconds / 1e9,
-                     report.backend, report.threads, report.threads == 1 ? "" : "s")});
+    facts.fact("time", fmt::format("{}, {:.2f} GB/s of input on {} ({} thread{})",
+                                   human_duration(report.seconds),
+                                   static_cast<double>(report.bytes_before) / report.seconds / 1e9,
+                                   report.backend, report.threads, report.threads == 1 ? "" : "s"));
     if (report.carried_files > 0)
-      facts.add({style.dim("copied"), fmt::format("{} other files, {}", report.carried_files,
-                                                  human_bytes(report.carried_bytes))});
-    if (!report.card.empty()) facts.add({style.dim("card"), report.card});
-    facts.add({style.dim("memory"), human_bytes(report.peak_memory_bytes) + " at most"});
+      facts.fact("copied", fmt::format("{} other files, {}", report.carried_files,
+                                       human_bytes(report.carried_bytes)));
+    if (!report.card.empty()) facts.fact("card", report.card);
+    facts.fact("memory", human_bytes(report.peak_memory_bytes) + " at most");
     std::string shards = fmt::format("{} shard{}", report.shards, report.shards == 1 ? "" : "s");
     if (report.shards_reused > 0)
       shards += fmt::format(", {} of them from the interrupted run", report.shards_reused);
     if (report.ranks > 1)
-      facts.add({style.dim("rank"),
-                 fmt::format("{} of {}; {}", report.rank, report.ranks,
-                             report.complete ? "the output is complete"
-                                             : "the last one to end finishes the output")});
-    facts.add({style.dim("output"), fmt::format("{} ({})", clean(about.output.string()), shards)});
+      facts.fact("rank", fmt::format("{} of {}; {}", report.rank, report.ranks,
+                                     report.complete ? "the output is complete"
+                                                     : "the last one to end finishes the output"));
+    facts.fact("output", fmt::format("{} ({})", clean(about.output.string()), shards));
     if (!report.card.empty() && report.complete)  // quantize to a folder
       facts.add_line({style.dim("upload"), fmt::format("hf upload ORG/NAME {} --private",
                                                        shell_word(about.output.string()))});

@@ -77,8 +77,13 @@ class Table {
       : alignment_(alignment), indent_(indent) {}
   /// Adds the titles of the columns, which the rows below it have.
   void title(std::vector<std::string> cells) {
+    for (std::string& cell : cells) cell = Style(stdout).dim(cell);
     add(std::move(cells));
     titled_ = rows_.size();
+  }
+  /// Adds a row of a name and its value.
+  void fact(std::string_view name, std::string value) {
+    add({Style(stdout).dim(std::string(name)), std::move(value)});
   }
   void add(std::vector<std::string> cells) { rows_.push_back({std::move(cells), false}); }
   /// Adds a row that stays on one line, such as a command to copy.

@@ -54,7 +54,7 @@ void print_rows(std::int64_t m, const GemmTuning& tuning, int shown) {
   const Style style(stdout);
   const auto chosen = std::ranges::find(tuning.kernels, true, &TimedKernel::chosen);
   Table table("rrl");
-  table.title({style.dim("us"), style.dim("of chosen"), style.dim("kernel")});
+  table.title({"us", "of chosen", "kernel"});
   for (std::size_t i = 0; i < tuning.kernels.size(); ++i) {
     const TimedKernel& k = tuning.kernels[i];
     if (i >= static_cast<std::size_t>(shown) && !k.chosen) continue;

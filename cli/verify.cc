@@ -37,8 +37,8 @@ std::string group_text(const FindingGroup& group, std::size_t top, const Style& 
   if (group.all.size() > top)
     out += fmt::format("  {}\n", style.dim(fmt::format("and {} more", group.all.size() - top)));
   Table table("ll", 4);
-  table.add({style.dim("loader"), clean(f.effect)});
-  table.add({style.dim("fix"), clean(f.fix)});
+  table.fact("loader", clean(f.effect));
+  table.fact("fix", clean(f.fix));
   return out + table.text();
 }
 
@@ -53,7 +53,7 @@ std::string paint_verdict(Verdict verdict, const Style& style) {
 std::string loader_table(const VerifyReport& report, const Style& style) {
   if (report.loaders.empty()) return {};
   Table table("lll", 0);
-  table.title({style.dim(fmt::format("{:<18}", "loader")), style.dim("verdict "), ""});
+  table.title({fmt::format("{:<18}", "loader"), "verdict ", ""});
   for (const LoaderVerdict& v : report.loaders) {
     std::string why = v.code.empty() ? v.text : v.code + ": " + v.text;
     if (v.findings > 1) why += fmt::format(" (and {} more)", v.findings - 1);

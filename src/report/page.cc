@@ -75,13 +75,6 @@ std::string header(const PageInput& in) {
   return out + "</ul></header>\n";
 }
 
-std::string form_of(const InspectedTensor& t) {
-  std::string form = t.scheme.empty() ? t.dtype : t.scheme;
-  std::ranges::transform(form, form.begin(),
-                         [](char c) { return c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c; });
-  return form;
-}
-
 std::string size_section(const PageInput& in) {
   const double largest = static_cast<double>(std::max({in.a.bytes, in.b.bytes, std::uint64_t{1}}));
   std::string out = "<div class='sizes'>";
@@ -99,35 +92,24 @@ std::string size_section(const PageInput& in) {
   std::map<std::string, std::pair<std::uint64_t, std::uint64_t>> forms;
   for (const InspectedTensor& t : in.a.tensors) forms[form_of(t)].first += t.bytes;
   for (const InspectedTensor& t : in.b.tensors) forms[form_of(t)].second += t.bytes;
-  std::string rows;
+  Table table = {
+      "Size by format", "Bytes of tensors, scales included", {"format", "before", "after"}};
   for (const auto& [form, bytes] : forms)
-    rows += fmt::format("<tr><th scope='row'>{}</th><td>{}</td><td>{}</td></tr>\n", escape(form),
-                        human_bytes(bytes.first), human_bytes(bytes.second));
-  return out + details("Size by format",
-                       scrolling("Size by format",
-                                 "<table><caption>Bytes of tensors, scales included</caption>"
-                                 "<thead><tr><th scope='col'>format</th><th scope='col'>before</th>"
-                                 "<th scope='col'>after</th></tr></thead><tbody>\n" +
-                                     rows + "</tbody></table>"));
+    table.rows.push_back({escape(form), human_bytes(bytes.first), human_bytes(bytes.second)});
+  return out + details("Size by format", table.html());
 }
 
 std::string kind_table(const std::vector<Kind>& kinds, const char* label, const char* caption) {
-  std::string rows;
+  Table table = {
+      label, caption, {"kind", "relative error", "SQNR", "tensors", "worst layer", "its error"}};
   for (const Kind& kind : kinds) {
     const auto worst = kind.worst_layer();
-    rows += fmt::format(
-        "<tr><th scope='row'>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-        name(kind.name), percent(kind.total.relative()), decibels(kind.total.sqnr_db()),
-        kind.total.tensors, worst ? fmt::format("{}", *worst) : "–",
-        worst ? percent(kind.layers.at(*worst).relative()) : "–");
+    table.rows.push_back({name(kind.name), percent(kind.total.relative()),
+                          decibels(kind.total.sqnr_db()), fmt::format("{}", kind.total.tensors),
+                          worst ? fmt::format("{}", *worst) : "–",
+                          worst ? percent(kind.layers.at(*worst).relative()) : "–"});
   }
-  return scrolling(label, fmt::format("<table><caption>{}</caption>", caption) +
-                              "<thead><tr>"
-                              "<th scope='col'>kind</th><th scope='col'>relative error</th>"
-                              "<th scope='col'>SQNR</th><th scope='col'>tensors</th>"
-                              "<th scope='col'>worst layer</th><th scope='col'>its error</th>"
-                              "</tr></thead><tbody>\n" +
-                              rows + "</tbody></table>");
+  return table.html();
 }
 
 /// Returns the errors of outputs, if they are known, then those of weights.
@@ -148,52 +130,39 @@ std::string worst_section(const PageInput& in) {
   const auto& tensors = in.difference.tensors;
   if (tensors.empty()) return {};
   const std::size_t shown = std::min(in.worst, tensors.size());
-  std::string rows;
+  Table table = {"Worst tensors",
+                 fmt::format("{} of {}, largest relative error first", shown, tensors.size()),
+                 {"tensor", "relative error", "SQNR", "largest |a − b|", "shape", "format"},
+                 2};
   for (std::size_t i = 0; i < shown; ++i) {
     const TensorDifference& t = tensors[i];
-    rows += fmt::format(
-        "<tr><th scope='row'>{}</th><td>{}</td><td>{}</td><td>{}</td><td class='text'>{}</td>"
-        "<td class='text'>{} → {}</td></tr>\n",
-        name(t.name), percent(t.relative_error), decibels(t.sqnr_db),
-        measure(t.max_error, "{:.3g}", ""), escape(shape_text(t.shape)), escape(t.form_a),
-        escape(t.form_b));
+    table.rows.push_back({name(t.name), percent(t.relative_error), decibels(t.sqnr_db),
+                          measure(t.max_error, "{:.3g}", ""), escape(shape_text(t.shape)),
+                          fmt::format("{} → {}", escape(t.form_a), escape(t.form_b))});
   }
-  return scrolling(
-      "Worst tensors",
-      fmt::format("<table><caption>{} of {}, largest relative error first</caption><thead><tr>"
-                  "<th scope='col'>tensor</th><th scope='col'>relative error</th>"
-                  "<th scope='col'>SQNR</th><th scope='col'>largest |a − b|</th>"
-                  "<th scope='col' class='text'>shape</th><th scope='col' class='text'>format</th>"
-                  "</tr></thead><tbody>\n{}</tbody></table>",
-                  shown, tensors.size(), rows));
+  return table.html();
 }
 
 std::string code_table(const std::vector<std::uint64_t>& codes, double total) {
-  std::string rows;
+  Table table = {"Codes", "", {"magnitude", "negative", "positive"}};
   for (std::size_t m = 0; m < 8; ++m)
-    rows += fmt::format("<tr><th scope='row'>{}</th><td>{}</td><td>{}</td></tr>\n",
-                        E2M1{static_cast<std::uint8_t>(m)}.to_float(), share(codes[m + 8], total),
-                        share(codes[m], total));
-  return scrolling("Codes",
-                   "<table><thead><tr><th scope='col'>magnitude</th><th scope='col'>negative</th>"
-                   "<th scope='col'>positive</th></tr></thead><tbody>\n" +
-                       rows + "</tbody></table>");
+    table.rows.push_back({fmt::format("{}", E2M1{static_cast<std::uint8_t>(m)}.to_float()),
+                          share(codes[m + 8], total), share(codes[m], total)});
+  return table.html();
 }
 
 std::string scale_table(const std::vector<std::uint64_t>& scales, double total) {
-  std::string rows;
+  Table table = {"Block scales", "", {"block scales", "blocks", "share"}};
   for (std::size_t binade = 0; binade < 16; ++binade) {
     const std::size_t first = 8 * binade, last = std::min<std::size_t>(first + 7, 0x7E);
     std::uint64_t n = 0;
     for (std::size_t code = first; code <= last; ++code) n += scales[code];
-    rows += fmt::format("<tr><th scope='row'>{:.6g} to {:.6g}</th><td>{}</td><td>{}</td></tr>\n",
-                        E4M3{static_cast<std::uint8_t>(first)}.to_float(),
-                        E4M3{static_cast<std::uint8_t>(last)}.to_float(), n, share(n, total));
+    table.rows.push_back(
+        {fmt::format("{:.6g} to {:.6g}", E4M3{static_cast<std::uint8_t>(first)}.to_float(),
+                     E4M3{static_cast<std::uint8_t>(last)}.to_float()),
+         fmt::format("{}", n), share(n, total)});
   }
-  return scrolling("Block scales",
-                   "<table><thead><tr><th scope='col'>block scales</th><th scope='col'>blocks</th>"
-                   "<th scope='col'>share</th></tr></thead><tbody>\n" +
-                       rows + "</tbody></table>");
+  return table.html();
 }
 
 std::string histogram_section(const InspectReport& b) {
@@ -227,26 +196,20 @@ struct SharesOfKind {
   }
 };
 
-std::string shares_row(const std::string& title, const SharesOfKind& d) {
+std::vector<std::string> shares_row(std::string title, const SharesOfKind& d) {
   double all = 0;
   for (const std::int64_t n : d.rows) all += static_cast<double>(n);
-  std::string out = fmt::format("<tr><th scope='row'>{}</th><td>{}</td>", title,
-                                d.output.mse > 0 ? percent(d.output.kept / d.output.mse) : "–");
-  for (const std::int64_t n : d.rows)
-    out += fmt::format("<td>{}</td>", share(static_cast<std::uint64_t>(n), all));
-  return out + "</tr>\n";
+  std::vector<std::string> cells = {std::move(title),
+                                    d.output.mse > 0 ? percent(d.output.kept / d.output.mse) : "–"};
+  for (const std::int64_t n : d.rows) cells.push_back(share(static_cast<std::uint64_t>(n), all));
+  return cells;
 }
 
-std::string shares_table(const char* label, const char* first, const std::string& rows) {
-  return scrolling(
-      label, fmt::format("<table><caption>Output error ‖X (w − ŵ)‖² over the calibration text, "
-                         "relative to mse; share of rows for which each method was best"
-                         "</caption><thead><tr>"
-                         "<th scope='col'>{}</th><th scope='col'>output error</th>"
-                         "<th scope='col'>mse</th><th scope='col'>weighted</th>"
-                         "<th scope='col'>GPTQ</th><th scope='col'>descent</th></tr></thead>"
-                         "<tbody>\n{}</tbody></table>",
-                         first, rows));
+Table shares_table(const char* label, const char* first) {
+  return {label,
+          "Output error ‖X (w − ŵ)‖² over the calibration text, relative to mse; share of rows "
+          "for which each method was best",
+          {first, "output error", "mse", "weighted", "GPTQ", "descent"}};
 }
 
 std::string shares_tables(const std::vector<MethodShares>& weights) {
@@ -258,13 +221,12 @@ std::string shares_tables(const std::vector<MethodShares>& weights) {
     kinds[place.kind].add(w);
     if (place.layer) layers[{*place.layer, place.kind}].add(w);
   }
-  std::string of_kinds, of_layers;
-  for (const auto& [kind, d] : kinds) of_kinds += shares_row(name(kind), d);
+  Table of_kinds = shares_table("Output error by kind", "kind"),
+        of_layers = shares_table("Output error by layer", "layer");
+  for (const auto& [kind, d] : kinds) of_kinds.rows.push_back(shares_row(name(kind), d));
   for (const auto& [key, d] : layers)
-    of_layers += shares_row(fmt::format("{} · {}", key.first, name(key.second)), d);
-  return shares_table("Output error by kind", "kind", of_kinds) +
-         details("Output error by layer",
-                 shares_table("Output error by layer", "layer", of_layers));
+    of_layers.rows.push_back(shares_row(fmt::format("{} · {}", key.first, name(key.second)), d));
+  return of_kinds.html() + details("Output error by layer", of_layers.html());
 }
 
 /// Returns the table of tokens of the experts of each layer. Experts with few tokens are quantized
@@ -275,39 +237,31 @@ std::string token_table(const std::map<std::string, double>& tokens) {
     if (const Place place = place_of(weight);
         place.layer && place.kind.find("experts.*") != std::string::npos)
       layers[{*place.layer, place.kind}].push_back(count);
-  std::string rows;
+  if (layers.empty()) return {};
+  Table table = {"Tokens of experts",
+                 "Tokens of the calibration text for each expert",
+                 {"layer", "experts", "fewest", "median", "most", "without any"}};
   for (auto& [key, counts] : layers) {
     std::ranges::sort(counts);
-    rows += fmt::format(
-        "<tr><th scope='row'>{} · {}</th><td>{}</td><td>{:.0f}</td><td>{:.0f}</td><td>{:.0f}</td>"
-        "<td>{}</td></tr>\n",
-        key.first, name(key.second), counts.size(), counts.front(), counts[counts.size() / 2],
-        counts.back(), std::ranges::count(counts, 0.0));
+    std::vector<std::string>& cells = table.rows.emplace_back();
+    cells = {fmt::format("{} · {}", key.first, name(key.second)), fmt::format("{}", counts.size())};
+    for (const double n : {counts.front(), counts[counts.size() / 2], counts.back()})
+      cells.push_back(fmt::format("{:.0f}", n));
+    cells.push_back(fmt::format("{}", std::ranges::count(counts, 0.0)));
   }
-  if (rows.empty()) return {};
-  return scrolling("Tokens of experts",
-                   "<table><caption>Tokens of the calibration text for each expert</caption>"
-                   "<thead><tr><th scope='col'>layer</th><th scope='col'>experts</th>"
-                   "<th scope='col'>fewest</th><th scope='col'>median</th>"
-                   "<th scope='col'>most</th><th scope='col'>without any</th></tr></thead>"
-                   "<tbody>\n" +
-                       rows + "</tbody></table>");
+  return table.html();
 }
 
 std::string curve_section(const BudgetCurve& curve) {
   const std::string chart = curve_chart(curve);
   if (chart.empty()) return {};
-  std::string rows;
+  Table table = {"Error over the budget",
+                 "Least summed error for a budget, relative to the smallest budget",
+                 {curve.of_bits ? "bits per weight" : "% in W4A16", "error"}};
   for (const BudgetPoint& p : curve.points)
-    rows += fmt::format("<tr><th scope='row'>{:.3f}</th><td>{}</td></tr>\n", p.budget,
-                        measure(100 * p.error / curve.points.front().error, "{:.4g}", " %"));
-  return chart +
-         scrolling("Error over the budget",
-                   "<table><caption>Least summed error for a budget, relative to the smallest "
-                   "budget</caption><thead><tr><th scope='col'>" +
-                       std::string(curve.of_bits ? "bits per weight" : "% in W4A16") +
-                       "</th><th scope='col'>error</th></tr></thead><tbody>\n" + rows +
-                       "</tbody></table>");
+    table.rows.push_back({fmt::format("{:.3f}", p.budget),
+                          measure(100 * p.error / curve.points.front().error, "{:.4g}", " %")});
+  return chart + table.html();
 }
 
 std::string calibration_section(const PageInput& in) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "report/report.h"
 
@@ -19,8 +20,17 @@ std::string measure(double x, const char* format, const char* unit);
 std::string percent(double x);
 std::string decibels(double x);
 std::string share(std::uint64_t n, double total);
-/// Returns a wide table that scrolls by itself, also with the keyboard.
-std::string scrolling(const char* label, const std::string& table);
+
+/// A table of cells in HTML. The first cell of a row is its header.
+struct Table {
+  std::string label, caption;  ///< an empty caption is left out
+  std::vector<std::string> columns;
+  std::size_t texts = 0;  ///< number of the last columns that hold texts, which align left
+  std::vector<std::vector<std::string>> rows = {};
+
+  /// Returns the table, which scrolls by itself if it is wide, also with the keyboard.
+  std::string html() const;
+};
 std::string details(const std::string& summary, const std::string& body);
 
 /// Returns the comparison of b with the other checkpoint by kind, and the tensors with the largest

@@ -82,6 +82,8 @@ std::string human_duration(double seconds);
 std::string human_clock(double seconds);
 /// Returns a shape as text.
 std::string shape_text(const std::vector<std::int64_t>& shape);
+/// Returns the scheme or the dtype of a tensor in capital letters.
+std::string form_of(const InspectedTensor& t);
 /// Formats a number with fmt; "nan" and "inf" stay words.
 std::string number(double x, const char* format);
 

@@ -24,9 +24,24 @@ std::string share(std::uint64_t n, double total) {
   return fmt::format("{:.3f} %", total > 0 ? 100 * static_cast<double>(n) / total : 0.0);
 }
 
-std::string scrolling(const char* label, const std::string& table) {
-  return fmt::format("<div class='scroll' role='region' aria-label='{}' tabindex='0'>{}</div>\n",
-                     label, table);
+std::string Table::html() const {
+  const auto text_class = [&](std::size_t column) {
+    return column + texts >= columns.size() ? " class='text'" : "";
+  };
+  std::string out =
+      fmt::format("<div class='scroll' role='region' aria-label='{}' tabindex='0'><table>", label);
+  if (!caption.empty()) out += fmt::format("<caption>{}</caption>", caption);
+  out += "<thead><tr>";
+  for (std::size_t c = 0; c < columns.size(); ++c)
+    out += fmt::format("<th scope='col'{}>{}</th>", text_class(c), columns[c]);
+  out += "</tr></thead><tbody>\n";
+  for (const std::vector<std::string>& row : rows) {
+    out += fmt::format("<tr><th scope='row'>{}</th>", row[0]);
+    for (std::size_t c = 1; c < row.size(); ++c)
+      out += fmt::format("<td{}>{}</td>", text_class(c), row[c]);
+    out += "</tr>\n";
+  }
+  return out + "</tbody></table></div>\n";
 }
 
 std::string details(const std::string& summary, const std::string& body) {
@@ -42,19 +57,9 @@ std::string ratio(double b, double c) {
   return measure(b / c, "{:.3f}", "");
 }
 
-std::string row(const std::string& title, double b, double c, const std::string& more) {
-  return fmt::format("<tr><th scope='row'>{}</th><td>{}</td><td>{}</td><td>{}</td>{}</tr>\n", title,
-                     percent(b), percent(c), ratio(b, c), more);
-}
-
-std::string table(const char* label, const std::string& caption, const char* first,
-                  const char* more, const std::string& rows) {
-  return scrolling(label,
-                   fmt::format("<table><caption>{}</caption><thead><tr><th scope='col'>{}</th>"
-                               "<th scope='col'>error of b</th><th scope='col'>error of c</th>"
-                               "<th scope='col'>b / c</th>{}</tr></thead>\n<tbody>\n{}"
-                               "</tbody></table>",
-                               caption, first, more, rows));
+/// Returns the first cells of a row: errors of b and c, and their ratio.
+std::vector<std::string> row(std::string title, double b, double c) {
+  return {std::move(title), percent(b), percent(c), ratio(b, c)};
 }
 
 /// The errors of a tensor in both checkpoints, 0 if it is equal to a's.
@@ -92,7 +97,7 @@ Pairs outputs_of(Pairs pairs, const PageInput& in) {
   return pairs;
 }
 
-std::string kind_rows(const Pairs& pairs) {
+std::string kind_table(const char* caption, const Pairs& pairs) {
   struct Sums {
     ErrorSum b, c;
     std::size_t better = 0, worse = 0, tensors = 0;
@@ -107,14 +112,18 @@ std::string kind_rows(const Pairs& pairs) {
       sums->worse += pair.error_b() > pair.error_c();
       ++sums->tensors;
     }
-  const auto line = [](const std::string& title, const Sums& s) {
-    return row(title, s.b.relative(), s.c.relative(),
-               fmt::format("<td>{}</td><td>{}</td><td>{}</td>", s.better, s.worse,
-                           s.tensors - s.better - s.worse));
+  Table table = {
+      "Side by side by kind",
+      caption,
+      {"kind", "error of b", "error of c", "b / c", "lower in b", "lower in c", "equal"}};
+  const auto add = [&](const std::string& title, const Sums& s) {
+    auto& cells = table.rows.emplace_back(row(title, s.b.relative(), s.c.relative()));
+    for (const std::size_t n : {s.better, s.worse, s.tensors - s.better - s.worse})
+      cells.push_back(std::to_string(n));
   };
-  std::string rows;
-  for (const auto& [kind, sums] : kinds) rows += line(name(kind), sums);
-  return rows + line("all kinds", all);
+  for (const auto& [kind, sums] : kinds) add(name(kind), sums);
+  add("all kinds", all);
+  return table.html();
 }
 
 /// Returns the tensors in which b is best or worst compared with c.
@@ -126,22 +135,20 @@ std::string extremes(const Pairs& pairs, bool best) {
     if (best ? b < c : b > c) order.emplace_back(best ? b / c : (b == 0 ? 0 : c / b), &tensor);
   }
   std::ranges::stable_sort(order, {}, [](const auto& entry) { return entry.first; });
-  std::string rows;
-  for (std::size_t i = 0; i < std::min(kShown, order.size()); ++i) {
-    const Pair& pair = pairs.at(*order[i].second);
-    rows += row(name(*order[i].second), pair.error_b(), pair.error_c(),
-                fmt::format("<td class='text'>{}</td><td class='text'>{}</td>", escape(pair.form_b),
-                            escape(pair.form_c)));
-  }
-  if (rows.empty()) return {};
-  return table(
+  if (order.empty()) return {};
+  Table table = {
       best ? "Lower error in b" : "Lower error in c",
       fmt::format("{} of {} tensors in which {} has the lower error, largest difference first",
                   std::min(kShown, order.size()), order.size(), best ? "b" : "c"),
-      "tensor",
-      "<th scope='col' class='text'>format of b</th>"
-      "<th scope='col' class='text'>format of c</th>",
-      rows);
+      {"tensor", "error of b", "error of c", "b / c", "format of b", "format of c"},
+      2};
+  for (std::size_t i = 0; i < std::min(kShown, order.size()); ++i) {
+    const Pair& pair = pairs.at(*order[i].second);
+    auto& cells =
+        table.rows.emplace_back(row(name(*order[i].second), pair.error_b(), pair.error_c()));
+    cells.insert(cells.end(), {escape(pair.form_b), escape(pair.form_c)});
+  }
+  return table.html();
 }
 
 /// Returns the number of blocks for each binade of their scales.
@@ -152,7 +159,9 @@ std::string scale_rows(const InspectReport& b, const InspectReport& c) {
     all_b += static_cast<double>(b.scales[code]);
     all_c += static_cast<double>(c.scales[code]);
   }
-  std::string rows;
+  Table table = {"Block scales side by side",
+                 "Block scales by the power of two below them",
+                 {"from", "of b", "of c"}};
   for (std::size_t binade = 0; binade < 16; ++binade) {
     std::uint64_t in_b = 0, in_c = 0;
     for (std::size_t code = 8 * binade; code < std::min<std::size_t>(8 * binade + 8, 0x7F);
@@ -160,17 +169,11 @@ std::string scale_rows(const InspectReport& b, const InspectReport& c) {
       in_b += b.scales[code];
       in_c += c.scales[code];
     }
-    rows += fmt::format(
-        "<tr><th scope='row'>{}</th><td>{}</td><td>{}</td></tr>\n",
-        binade == 0 ? "below 2⁻⁶" : fmt::format("2<sup>{}</sup>", static_cast<int>(binade) - 7),
-        share(in_b, all_b), share(in_c, all_c));
+    table.rows.push_back(
+        {binade == 0 ? "below 2⁻⁶" : fmt::format("2<sup>{}</sup>", static_cast<int>(binade) - 7),
+         share(in_b, all_b), share(in_c, all_c)});
   }
-  return scrolling(
-      "Block scales side by side",
-      "<table><caption>Block scales by the power of two below them</caption><thead><tr>"
-      "<th scope='col'>from</th><th scope='col'>of b</th><th scope='col'>of c</th>"
-      "</tr></thead><tbody>\n" +
-          rows + "</tbody></table>");
+  return table.html();
 }
 
 }  // namespace
@@ -184,19 +187,13 @@ std::string side_by_side(const PageInput& in) {
       "the lower error.</p>\n",
       human_bytes(b.bytes), human_bytes(c.bytes));
   if (pairs.empty()) return out + "<p>b and c have the values of a.</p>\n";
-  const auto by_kind = [](const char* caption, const Pairs& of) {
-    return table(
-        "Side by side by kind", caption, "kind",
-        "<th scope='col'>lower in b</th><th scope='col'>lower in c</th><th scope='col'>equal</th>",
-        kind_rows(of));
-  };
   const Pairs outputs = outputs_of(pairs, in);
   if (!outputs.empty())
     out += fmt::format("<p>{}</p>\n", kWhyOutputs) +
-           by_kind("Output error over the calibration text, by kind", outputs);
-  out += by_kind(outputs.empty() ? "Tensors that b or c changed, by kind"
-                                 : "Weight error of tensors that b or c changed, by kind",
-                 pairs);
+           kind_table("Output error over the calibration text, by kind", outputs);
+  out += kind_table(outputs.empty() ? "Tensors that b or c changed, by kind"
+                                    : "Weight error of tensors that b or c changed, by kind",
+                    pairs);
   const Pairs& first = outputs.empty() ? pairs : outputs;
   out += extremes(first, true) + extremes(first, false);
   if (const std::string scales = scale_rows(b, c); !scales.empty())

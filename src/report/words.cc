@@ -40,6 +40,13 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return shape.empty() ? "scalar" : fmt::format("{}", fmt::join(shape, " x "));
 }
 
+std::string form_of(const InspectedTensor& t) {
+  std::string form = t.scheme.empty() ? t.dtype : t.scheme;
+  std::ranges::transform(form, form.begin(),
+                         [](char c) { return c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c; });
+  return form;
+}
+
 std::string number(double x, const char* format) {
   if (std::isnan(x)) return "nan";
   if (std::isinf(x)) return x > 0 ? "inf" : "-inf";
