@@ -90,4 +90,32 @@ TEST(TorchAo, AScaleOfTheTensorMayBeMissing) {
   EXPECT_EQ(BF16{values[1]}.to_float(), 2.0f);
 }
 
+/// Stacks [2, 128, 32] with a global scale for each expert, linear and in tiles.
+TEST(TorchAo, StackHasGlobalScalePerExpert) {
+  const TempDir dir;
+  const std::vector<std::uint8_t> codes(2 * 128 * 16, 0x21);
+  const std::vector<float> globals = {0.5f, 4};
+  for (const bool tiled : {false, true}) {
+    fs::remove_all(dir / "out");
+    const std::vector<std::int64_t> shape =
+        tiled ? std::vector<std::int64_t>{2, 32, 16} : std::vector<std::int64_t>{2, 128, 2};
+    const std::vector<std::uint8_t> scales(tiled ? 2 * 32 * 16 : 2 * 128 * 2, 0x40);  // 2.0
+    write_shard(dir / "a.safetensors",
+                {stored("m.experts._down_proj_qdata", u8, {2, 128, 16}, codes),
+                 stored("m.experts._down_proj_scale", f8_e4m3, shape, scales),
+                 stored("m.experts._down_proj_per_tensor_scale", f32, {2, 1, 1}, globals)});
+    convert(dir / "a.safetensors", dir / "out", "modelopt");
+    const LoadedModel model(dir / "out");
+    for (int expert = 0; expert < 2; ++expert) {
+      const std::string name = fmt::format("m.experts.{}.down_proj", expert);
+      EXPECT_EQ(model.at(name + ".weight").shape, (std::vector<std::int64_t>{128, 16}));
+      float global;
+      std::memcpy(&global, model.at(name + ".weight_scale_2").bytes.data(), sizeof global);
+      EXPECT_EQ(global, globals[static_cast<std::size_t>(expert)]);
+      for (const std::byte scale : model.at(name + ".weight_scale").bytes)
+        ASSERT_EQ(scale, std::byte{0x40});
+    }
+  }
+}
+
 }  // namespace nvfp4::torchao_test

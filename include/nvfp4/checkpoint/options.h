@@ -27,7 +27,7 @@ struct Allowed {
   /// Weights that verify_checkpoint() reports as broken are used as they are: scales that are NaN,
   /// infinite, negative, far too large or in the wrong sense, and FP8 codes that are NaN.
   bool broken_scales = false;
-  bool decode = false;
+  bool decode = false, round = false;
 };
 
 /// Throws ValueError unless `pattern` is valid for `ignore` and `include`.
@@ -36,14 +36,13 @@ void check_pattern(const std::string& pattern);
 /// The choices of options, with notes as OptionRow::choices says, and checks of words.
 namespace option_rules {
 std::vector<std::string> backends(), formats(), loaders(), methods(), quantizers(), recipes(),
-    schemes(), targets();
+    schemes(), targets(), losses_of_convert();
 void check_fuse(const std::string& names);
 void check_method(const std::string& text);
 inline std::vector<std::string> asked_loaders() {
   return {"transformers", "transformers+nvfp4", "diffusers"};
 }
 inline std::vector<std::string> losses() { return {"drop", "broken-scales"}; }
-inline std::vector<std::string> losses_of_convert() { return {"drop", "broken-scales", "decode"}; }
 inline std::vector<std::string> rests() {
   return {"bf16: the default", "q8_0: half the size, more error"};
 }
@@ -325,7 +324,8 @@ inline constexpr OptionRow<ConvertOptions> kConvertOptions[] = {
              "output format cannot hold (GGUF: multi-token prediction, KV cache scales); "
              "broken-scales: use weights whose scales or FP8 codes are NaN, infinite, negative or "
              "far too large; decode: turn FP8 and MXFP4 weights that FORM cannot hold beside 4-bit "
-             "weights into BF16",
+             "weights into BF16; round: quantize 4-bit weights again for MLX, which has no global "
+             "scale",
      .choices = option_rules::losses_of_convert,
      .former = "--drop drop,--force broken-scales,--decode decode"},
 };

@@ -19,7 +19,8 @@ struct Loss {
 };
 constexpr Loss kLosses[] = {{"drop", &Allowed::drop},
                             {"broken-scales", &Allowed::broken_scales},
-                            {"decode", &Allowed::decode}};
+                            {"decode", &Allowed::decode},
+                            {"round", &Allowed::round}};
 
 /// Throws ValueError unless the word, or its part before a number as in "gptq:4", is a choice.
 void require_choice(const std::string& word, const Rule& rule) {

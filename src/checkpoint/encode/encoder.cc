@@ -173,6 +173,7 @@ void Encoder::encode(const Window& window, const Batch& batch, std::span<const G
     BufferPool::Lease buffers(pool_);
     const RowsMethod method = method_of(window, unit, globals);
     EncodedChunk chunk = unit.work().encode(rows_of(task), method, *buffers);
+    compare(task, method, chunk);
     weigh(window, task, method.global.multiplier, chunk);
     finish(i, std::move(chunk));
   }
@@ -185,7 +186,10 @@ void Encoder::encode(const Window& window, const Batch& batch, std::span<const G
   if (!tasks.empty()) begin(0);
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     if (i + 1 < tasks.size()) begin(i + 1);
-    finish(tasks[i], slot(i).finish());
+    const EncodeTask& task = window.encode[tasks[i]];
+    EncodedChunk chunk = slot(i).finish();
+    compare(task, method_of(window, plan_.units[task.unit], globals), chunk);
+    finish(tasks[i], std::move(chunk));
   }
 }
 
@@ -201,6 +205,17 @@ void Encoder::by_gram(const Window& window, const Batch& batch,
     weigh(window, window.encode[i], method.global.multiplier, encoded);
     finish(i, std::move(encoded));
   });
+}
+
+/// Sets the error that a global scale would give, for a format that has none.
+void Encoder::compare(const EncodeTask& task, const RowsMethod& method, EncodedChunk& chunk) {
+  const Unit& unit = plan_.units[task.unit];
+  const auto* work = unit.as<QuantizeWork>();
+  if (work == nullptr || work->output().has_global || method.gram != nullptr) return;
+  if (source_of(unit).is_four_bits()) return;  // with a global scale it would be copied
+  BufferPool::Lease buffers(pool_);
+  chunk.outcome.error_with_global =
+      static_cast<float>(work->error_with_global(rows_of(task), method, *buffers));
 }
 
 /// Sets the weighted error of a chunk, if it is requested. It uses the Gram matrix if the unit is

@@ -73,6 +73,7 @@ class Encoder {
   RowsMethod method_of(const Window& window, const Unit& unit,
                        std::span<const GlobalScale> globals) const;
   void prepare_weights();
+  void compare(const EncodeTask& task, const RowsMethod& method, EncodedChunk& chunk);
   void weigh(const Window& window, const EncodeTask& task, float global, EncodedChunk& chunk);
   const GramSlot* factored_gram(const Window& window, const Unit& unit) const;
   std::byte* place_of(const Window& window, const EncodeTask& task) const;

@@ -9,7 +9,8 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-constexpr const char *kKey = "quantization_config", *kOldKey = "compression_config";
+constexpr const char *kKey = "quantization_config", *kOldKey = "compression_config",
+                     *kMlxKey = "quantization";
 constexpr const char* kThinker = "thinker_config";  ///< a multimodal model in another one
 
 /// Calls visit(members) for the outermost object, then for the parts of a multimodal model.
@@ -92,6 +93,9 @@ std::string without_quantization_config(const ModelConfig& config) {
   visit_parts(config.text, [&](const std::vector<JsonMember>& members) {
     for (const char* key : {kKey, kOldKey})
       if (outermost || config.quantizes_language_model) edits.remove(members, key);
+    const auto of_mlx = std::ranges::find(members, kMlxKey, &JsonMember::key);
+    if (outermost && of_mlx != members.end() && config.text[of_mlx->begin] == '{')
+      edits.remove(members, kMlxKey);
     outermost = false;
   });
   return edits.apply();
@@ -148,9 +152,12 @@ std::string with_member(const std::string& given, std::string_view key, const Js
                      text[last] == '{' ? "" : ",", key, value, text.substr(brace));
 }
 
-std::string with_quantization_config(const ModelConfig& config, const Json& quantization) {
-  if (config.text.empty()) return dump_pretty(Json{{kKey, quantization}}) + "\n";
-  return with_member(without_quantization_config(config), kKey, quantization);
+std::string with_quantization_config(const ModelConfig& config, const Json& quantization,
+                                     std::string_view alias) {
+  const std::string text =
+      config.text.empty() ? dump_pretty(Json{{kKey, quantization}}) + "\n"
+                          : with_member(without_quantization_config(config), kKey, quantization);
+  return alias.empty() ? text : with_member(text, alias, quantization);
 }
 
 std::string params_with_quantization(ModelConfig params, const Json& quantization) {

@@ -45,8 +45,9 @@ std::string with_member(const std::string& text, std::string_view key, const Jso
 std::string without_member(const std::string& text, std::string_view key);
 
 /// Returns the text with this "quantization_config" instead of all others, however they are
-/// escaped. All other bytes stay.
-std::string with_quantization_config(const ModelConfig& config, const Json& quantization);
+/// escaped, also as the member `alias` unless that is empty. All other bytes stay.
+std::string with_quantization_config(const ModelConfig& config, const Json& quantization,
+                                     std::string_view alias = {});
 /// Returns the text of Mistral's params.json with this quantization, or with none if it is null. An
 /// empty text stays empty.
 std::string params_with_quantization(ModelConfig params, const Json& quantization);

@@ -69,8 +69,24 @@ bool is_nothing(const Json& json) {
   return json.is_null() || (json.is_structured() && std::ranges::all_of(json, is_nothing));
 }
 
+/// Reports whether a configuration is that of MLX, which names no method.
+/// Source: github.com/ml-explore/mlx-lm, mlx_lm/utils.py, load_model().
+bool is_mlx(const Json& json) {
+  return !json.contains("quant_method") && json.contains("group_size") && json.contains("bits");
+}
+
 /// Returns the member of a configuration that declares a form that is not read, or null.
 std::optional<UnreadMember> unread_member(const Json& json, const std::string& file) {
+  if (is_mlx(json)) {
+    const std::string mode = json.contains("mode") ? text_of(json, "mode") : "affine";
+    const std::int64_t bits = integer_of(json, "bits"), group = integer_of(json, "group_size");
+    if (mode != "nvfp4" || bits != 4 || group != 16)
+      return UnreadMember{file,
+                          fmt::format("mode = '{}', bits = {} and group_size = {}, must be nvfp4, "
+                                      "4 and 16",
+                                      printable(mode), bits, group),
+                          fmt::format("MLX, {}", printable(mode))};
+  }
   // Source: github.com/vllm-project/compressed-tensors, transform/transform_config.py.
   if (const auto it = json.find("transform_config"); it != json.end() && !is_nothing(*it))
     return UnreadMember{file, "transform_config is there, so weights are rotated",
@@ -84,7 +100,7 @@ Declared parse(const Json& json, const std::string& file, const SharedBudget& bu
   Declared d;
   d.file = file;
   d.budget = budget;
-  d.method = text_of(json, "quant_method");
+  d.method = is_mlx(json) ? "mlx" : text_of(json, "quant_method");
   if (d.method == "fp8") d.json = json;
   d.algorithm = text_of(json, "quant_algo");
   d.format = text_of(json, "format");
@@ -212,11 +228,14 @@ std::optional<Declared> declared_in_config(const std::string& text, const std::s
 
 std::optional<Declared> declared_in_config(const Json& json, const std::string& file,
                                            const SharedBudget& budget) {
-  // vLLM and transformers also read the key of older versions of compressed-tensors.
+  // vLLM and transformers also read the key of older versions of compressed-tensors. MLX's own key
+  // is the last one.
   std::optional<Declared> first;
-  for (const char* key : {"quantization_config", "compression_config"})
+  constexpr const char* kMlxKey = "quantization";
+  for (const char* key : {"quantization_config", "compression_config", kMlxKey})
     for (const Json* level : {&json, &language_model_config(json)})
       if (const auto it = level->find(key); it != level->end() && it->is_object()) {
+        if (key == kMlxKey && !is_mlx(*it)) continue;
         if (!first)
           first = parse(*it, file, budget);
         else if (!first->unread)

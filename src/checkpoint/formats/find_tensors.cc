@@ -53,19 +53,22 @@ std::vector<StoredTensor> parts_of(const LogicalTensor& t) {
 class Weight {
  public:
   Weight(const TensorTable& table, const WeightNames& names, const StoredTensor& codes,
-         std::string module, std::vector<Defect>& defects, KeptSenses& senses)
+         std::string module, std::vector<Defect>& defects, KeptSenses& senses, ReadParts& parts)
       : table_(table),
         names_(names),
         module_(std::move(module)),
         defects_(defects),
         senses_(senses) {
-    t_.name = module_ + std::string(names.weight);
+    t_.name = names.model_module ? names.model_module(module_) : module_;
+    t_.name += names.weight;
     t_.names = &names;
     t_.data = codes;
     t_.shape = codes.info->shape;
     t_.scales = find(names.scales);
     t_.global = find(names.global);
     t_.input = find(names.input);
+    denominator_ = find(names.denominator);
+    if (denominator_) parts.insert(denominator_.info);
     if (names.encoding == Encoding::fp8 && !names.is_native)
       for (const std::string_view input : kInputScales)
         if (!t_.input) t_.input = find(input);
@@ -108,21 +111,24 @@ class Weight {
                                suffix));
       return false;
     };
-    const bool scales = need(t_.scales, names_.scales, "missing-scale");
-    return need(t_.global, names_.global, "missing-global-scale") && scales;
+    const bool scales = need(t_.scales, names_.scales, "missing-scale"),
+               below = need(denominator_, names_.denominator, "missing-global-scale");
+    return need(t_.global, names_.global, "missing-global-scale") && scales && below;
   }
 
   void check_nvfp4() {
-    if (t_.data.info->dtype != DType::u8 || t_.shape.size() < 2 || t_.shape.back() <= 0 ||
+    const DType dtype = names_.words ? DType::u32 : DType::u8, stored = t_.data.info->dtype;
+    if (stored != dtype || t_.shape.size() < 2 || t_.shape.back() <= 0 ||
         t_.shape.back() > kMaxColumns)
-      return defect(t_.data.info->dtype != DType::u8 ? "wrong-dtype" : "wrong-shape",
-                    fmt::format("{}: {}, NVFP4 codes must be U8 with two dimensions or more",
-                                t_.data.describe(), form_of(t_.data)));
+      return defect(
+          stored != dtype ? "wrong-dtype" : "wrong-shape",
+          fmt::format("{}: {}, NVFP4 codes must be {} with two dimensions or more",
+                      t_.data.describe(), form_of(t_.data), safetensors::dtype_name(dtype)));
     if (t_.name != t_.data.info->name && table_.find(t_.name))
       return defect("stored-twice",
                     fmt::format("{}: '{}' is there too", t_.data.describe(), printable(t_.name)));
     t_.transposed = names_.stacks && is_transposed();
-    (t_.transposed ? t_.shape[1] : t_.shape.back()) *= 2;
+    (t_.transposed ? t_.shape[1] : t_.shape.back()) *= names_.words ? 8 : 2;
     check_nvfp4_scales();
     if (t_.shape.size() > 2 && t_.elements() == 0)
       return defect("wrong-shape", fmt::format("{}: {}, a stack must not be empty",
@@ -154,26 +160,23 @@ class Weight {
     const ScaleLayout layout = names_.arrangement.scales;
     const std::int64_t tiled =
         t_.matrices() * scale_bytes(ScaleLayout::tiled_128x4, t_.outputs(), blocks);
-    const bool right_size = layout == ScaleLayout::linear ? t_.scales.info->shape == shape
-                                                          : product(t_.scales.info->shape) == tiled;
-    if (t_.scales.info->dtype == DType::f8_e4m3 && right_size) return;
-    const bool swizzled = layout == ScaleLayout::linear &&
-                          t_.scales.info->dtype == DType::f8_e4m3 &&
-                          product(t_.scales.info->shape) == tiled;
-    defect(swizzled                                  ? "swizzled-scales"
-           : t_.scales.info->dtype != DType::f8_e4m3 ? "wrong-dtype"
-                                                     : "wrong-shape",
-           fmt::format("{}: {}, must be F8_E4M3 [{}], one for each 16 codes of '{}'{}",
-                       t_.scales.describe(), form_of(t_.scales), fmt::join(shape, ", "),
-                       printable(t_.data.info->name),
+    const safetensors::TensorInfo& info = *t_.scales.info;
+    const DType dtype = names_.words ? DType::u8 : DType::f8_e4m3;
+    const bool linear = layout == ScaleLayout::linear, as_tiles = product(info.shape) == tiled;
+    if (info.dtype == dtype && (linear ? info.shape == shape : as_tiles)) return;
+    const bool swizzled = linear && as_tiles && info.dtype == DType::f8_e4m3;
+    defect(swizzled              ? "swizzled-scales"
+           : info.dtype != dtype ? "wrong-dtype"
+                                 : "wrong-shape",
+           fmt::format("{}: {}, must be {} [{}], one for each 16 codes of '{}'{}",
+                       t_.scales.describe(), form_of(t_.scales), safetensors::dtype_name(dtype),
+                       fmt::join(shape, ", "), printable(t_.data.info->name),
                        swizzled ? "; the size is that of 128x4 tiles" : ""));
   }
 
-  /// Returns one FP32 scalar, one for each matrix of a stack, or one for each of `rows` rows.
-  std::vector<GlobalScale> read_globals(const StoredTensor& t, const char* which,
-                                        std::int64_t rows) {
-    const std::int64_t matrices = t_.matrices();
-    const std::int64_t count = product(t.info->shape);
+  /// Returns one FP32 number, one for each matrix of a stack, or one for each of `rows` rows.
+  std::vector<float> read_numbers(const StoredTensor& t, const char* which, std::int64_t rows) {
+    const std::int64_t matrices = t_.matrices(), count = product(t.info->shape);
     const bool dtype =
         t.info->dtype == DType::f32 || (names_.bf16_globals && t.info->dtype == DType::bf16);
     if (!dtype || (count != 1 && count != matrices && (rows == 0 || count != rows))) {
@@ -187,9 +190,19 @@ class Weight {
     std::vector<float> values(static_cast<std::size_t>(count));
     t.file->read(*t.info, 0, bytes);
     to_floats(t.info->dtype, bytes, values);
+    return values;
+  }
+
+  std::vector<GlobalScale> read_globals(const StoredTensor& t, const char* which,
+                                        std::int64_t rows) {
+    const std::vector<float> values = read_numbers(t, which, rows);
+    std::vector<float> below = {1};
+    if (denominator_ && &t == &t_.global) below = read_numbers(denominator_, which, 0);
     std::vector<GlobalScale> globals;
-    for (std::size_t i = 0; i < values.size(); ++i)
-      globals.push_back(senses_.both(t, i, values[i], names_.divisors));
+    for (std::size_t i = 0; i < std::max(values.size(), below.size()) && !values.empty(); ++i)
+      globals.push_back(
+          senses_.both(t, i, values[values.size() == 1 ? 0 : i] / below[below.size() == 1 ? 0 : i],
+                       names_.divisors));
     return globals;
   }
 
@@ -224,7 +237,6 @@ class Weight {
                                       fmt::join(expected, ", "), printable(t_.data.info->name)));
   }
 
-  /// Checks the scales of FP8 and INT8.
   void check_eight_bits() {
     const DType dtype = t_.scales.info->dtype;
     const bool is_fp8 = names_.encoding == Encoding::fp8;
@@ -297,6 +309,7 @@ class Weight {
   std::string module_;
   std::vector<Defect>& defects_;
   KeptSenses& senses_;
+  StoredTensor denominator_;
   LogicalTensor t_;
 };
 
@@ -345,8 +358,7 @@ struct FaultyInt4 {
 
 /// Returns the form in ComfyUI's marker of a weight, or "" if the weight was read in that form.
 std::string other_form(const WeightNames& names, const StoredTensor& marker) {
-  constexpr std::uint64_t kMost = 4096;
-  if (!marker || marker.info->bytes > kMost) return {};
+  if (!marker || marker.info->bytes > 4096) return {};
   std::string text(marker.info->bytes, '\0');
   marker.read(0, std::as_writable_bytes(std::span(text)));
   const auto json = parse_json_or_null(text);
@@ -355,25 +367,6 @@ std::string other_form(const WeightNames& names, const StoredTensor& marker) {
   const bool same =
       names.encoding == Encoding::fp8 ? form.starts_with("float8_e4m3fn") : form == "nvfp4";
   return same ? std::string() : form;
-}
-
-bool is_four_bits(DType dtype) {
-  return dtype == DType::u8 || dtype == DType::i8 || dtype == DType::f4;
-}
-
-/// Reports whether the tensor has codes of DeepSeek-V4 without scales. lost_fp8_scales() reports
-/// them.
-bool is_lost_native(const StoredTensor& t) {
-  return is_four_bits(t.info->dtype) && t.info->name.ends_with(".weight") &&
-         t.info->shape.size() >= 2;
-}
-
-/// Returns the name of the scales that packed codes need, or "" if they exist.
-std::string lost_scales_of(const TensorTable& table, const StoredTensor& t) {
-  const std::string& name = t.info->name;
-  if (!is_four_bits(t.info->dtype) || !name.ends_with(".weight_packed")) return {};
-  std::string scales = name.substr(0, name.rfind('_')) + "_scale";
-  return table.find(scales) ? std::string() : scales;
 }
 
 /// Quantized weights with their codes, in the order of the codes.
@@ -435,8 +428,9 @@ FoundTensors find_tensors(const TensorTable& table, const Declared* declared) {
       if (!names->claims(table, stored, module)) continue;
       LogicalTensor& t =
           quantized
-              .emplace_back(stored.info,
-                            Weight(table, *names, stored, module, found.defects, senses).take())
+              .emplace_back(
+                  stored.info,
+                  Weight(table, *names, stored, module, found.defects, senses, parts).take())
               .second;
       if (t.encoding() == Encoding::int4) {
         Int4Fault fault = check_int4(t, declared);

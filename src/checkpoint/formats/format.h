@@ -121,8 +121,9 @@ struct CheckpointFormat {
                                            std::int64_t cols) = nullptr;
   /// Returns the number that is stored for a global scale.
   float (*stored_global)(const GlobalScale& scale) = nullptr;
-  /// Returns "quantization_config" of config.json.
+  /// Returns "quantization_config" of config.json, and of `config_alias` if that is a key.
   Json (*quantization_config)(const ConfigFacts& facts) = nullptr;
+  std::string_view config_alias = {};
   /// Returns hf_quant_config.json. `config`: what quantization_config() returned. Null: the format
   /// has none.
   Json (*hf_quant_config)(const ConfigFacts& facts, const Json& config) = nullptr;
@@ -155,6 +156,9 @@ struct CheckpointFormat {
   bool dequantizes_rest = false;
   /// Makes the writer of an output that is one file of another kind. Null: safetensors.
   MakeContainer container = nullptr;
+
+  /// Reports whether weights have a global scale. Without one it is 1, and block scales are all.
+  bool has_global() const { return !names->global.empty(); }
 };
 
 /// Returns the tensors of a [rows, cols] weight with the names and the arrangement of a scheme.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "checkpoint/formats/format.h"
 #include "core/require.h"
@@ -15,6 +16,8 @@ namespace nvfp4::checkpoint {
   X(kCompressedTensors)  \
   X(kInt4)               \
   X(kTorchAo)            \
+  X(kMlx)                \
+  X(kInkling)            \
   X(kMxfp4)              \
   X(kInt8)               \
   X(kFp8)
@@ -61,9 +64,12 @@ std::vector<OutputTensor> nvfp4_tensors(const WeightNames& names, Scheme scheme,
   const Shape scales = {tiled ? round_up(rows, 128) : rows, tiled ? round_up(blocks, 4) : blocks};
   // compressed-tensors stores its scalars as vectors of one.
   const Shape scalar = names.divisors ? Shape{1} : Shape{};
-  std::vector<OutputTensor> out = {{Role::codes, {named(names.codes), u8, {rows, cols / 2}}},
-                                   {Role::scales, {named(names.scales), f8_e4m3, scales}},
-                                   {Role::weight_global, {named(names.global), f32, scalar}}};
+  const auto [codes, code_bytes] = names.words ? std::pair{u32, 4} : std::pair{u8, 1};
+  std::vector<OutputTensor> out = {
+      {Role::codes, {named(names.codes), codes, {rows, cols / 2 / code_bytes}}},
+      {Role::scales, {named(names.scales), names.words ? u8 : f8_e4m3, scales}}};
+  if (!names.global.empty())
+    out.push_back({Role::weight_global, {named(names.global), f32, scalar}});
   if (scheme == Scheme::w4a4)
     out.push_back({Role::input_global, {named(names.input), f32, scalar}});
   return out;

@@ -1,8 +1,8 @@
 // TorchAO's NVFP4Tensor in safetensors files. The parts of "module.weight" are
-// "module._weight_qdata" and so on. A metadata entry with the weight's name holds JSON about the
-// layout of the parts. The format is only read, because the other contents of that entry are
-// TorchAO's own.
-// Source: github.com/pytorch/ao, prototype/safetensors, prototype/mx_formats/nvfp4_tensor.py.
+// "module._weight_qdata" and so on, those of a stack "experts.w1" are "experts._w1_qdata". A
+// metadata entry with the weight's name holds JSON about the layout of the parts. The format is
+// only read, because the other contents of that entry are TorchAO's own. Source:
+// github.com/pytorch/ao, prototype/safetensors, prototype/mx_formats/nvfp4_tensor.py.
 #include <fmt/format.h>
 
 #include "checkpoint/formats/format.h"
@@ -22,27 +22,48 @@ Json entry(const std::string& text) {
   return json.is_object() && json.contains("_type") ? json : Json();
 }
 
-/// Reports whether the scales are in tiles. Without an entry, their shape decides.
-bool is_tiled(const StoredTensor& codes, const StoredTensor& scales, const std::string& module) {
+/// Reports whether the scales are in tiles. Without an entry, their shape decides. Older versions
+/// have an underscore before the member's name.
+bool is_tiled(const StoredTensor& codes, const StoredTensor& scales, const std::string& weight) {
   const auto& metadata = codes.file->metadata();
-  if (const auto found = metadata.find(module + ".weight"); found != metadata.end()) {
+  if (const auto found = metadata.find(weight); found != metadata.end()) {
     const Json json = entry(found->second);
     if (json.is_object() && json.contains("_data") && json["_data"].is_object())
-      return json["_data"].value("is_swizzled_scales", Json()) == true;
+      for (const char* key : {"is_swizzled_scales", "_is_swizzled_scales"})
+        if (json["_data"].contains(key)) return json["_data"][key] == true;
   }
-  const auto& shape = codes.info->shape;
-  return scales.info->shape != std::vector<std::int64_t>{shape[0], shape[1] * 2 / kBlock};
+  std::vector<std::int64_t> shape = codes.info->shape;
+  shape.back() = shape.back() * 2 / kBlock;
+  return scales.info->shape != shape;
 }
 
-/// Reports whether the tensor has codes with these parts. Stacks are excluded: their tiles extend
-/// across experts, as in no other format.
+/// Returns the name of a stack in the model: "a.experts._w1" is "a.experts.w1".
+std::string model_module(const std::string& module) {
+  const std::size_t at = module.rfind('.') + 1;
+  return module.substr(0, at) + module.substr(at + 1);
+}
+
+/// Reports whether the tensor has the codes of a stack [experts, N, K]. Tiles that extend across
+/// experts, as in no other format, are not read.
+template <bool tiled, bool global>
+bool claims_stack(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  const StoredTensor scales = table.find(module + "_scale");
+  return module[module.rfind('.') + 1] == '_' && scales &&
+         scales.info->dtype == safetensors::DType::f8_e4m3 &&
+         codes.info->dtype == safetensors::DType::u8 && codes.info->shape.size() == 3 &&
+         (!tiled || codes.info->shape[1] % 128 == 0) &&
+         static_cast<bool>(table.find(module + "_per_tensor_scale")) == global &&
+         is_tiled(codes, scales, model_module(module)) == tiled;
+}
+
+/// Reports whether the tensor has the codes of a matrix with these parts.
 template <bool tiled, bool global>
 bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
   const StoredTensor scales = table.find(fmt::format("{}{}", module, kScale));
   return scales && scales.info->dtype == safetensors::DType::f8_e4m3 &&
          codes.info->dtype == safetensors::DType::u8 && codes.info->shape.size() == 2 &&
          static_cast<bool>(table.find(fmt::format("{}{}", module, kGlobal))) == global &&
-         is_tiled(codes, scales, module) == tiled;
+         is_tiled(codes, scales, module + ".weight") == tiled;
 }
 
 template <bool tiled, bool global>
@@ -56,9 +77,26 @@ constexpr WeightNames names() {
           .claims = claims<tiled, global>};
 }
 
+template <bool tiled, bool global>
+constexpr WeightNames stack_names() {
+  return {.format = &kTorchAo,
+          .codes = "_qdata",
+          .scales = "_scale",
+          .global = global ? "_per_tensor_scale" : "",
+          .input = "_act_per_tensor_scale",
+          .arrangement = {.scales = tiled ? ScaleLayout::tiled_128x4 : ScaleLayout::linear},
+          .weight = "",
+          .claims = claims_stack<tiled, global>,
+          .model_module = model_module};
+}
+
 constexpr WeightNames kLinear = names<false, true>(), kTiled = names<true, true>(),
-                      kLinearAlone = names<false, false>(), kTiledAlone = names<true, false>();
-constexpr const WeightNames* kReads[] = {&kLinear, &kTiled, &kLinearAlone, &kTiledAlone};
+                      kLinearAlone = names<false, false>(), kTiledAlone = names<true, false>(),
+                      kStack = stack_names<false, true>(), kTiledStack = stack_names<true, true>(),
+                      kStackAlone = stack_names<false, false>(),
+                      kTiledStackAlone = stack_names<true, false>();
+constexpr const WeightNames* kReads[] = {&kLinear, &kTiled,      &kLinearAlone, &kTiledAlone,
+                                         &kStack,  &kTiledStack, &kStackAlone,  &kTiledStackAlone};
 
 bool own_metadata(std::string_view key, std::string_view value) {
   return key == "tensor_names" || entry(std::string(value)).is_object();

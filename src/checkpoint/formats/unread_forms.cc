@@ -41,8 +41,10 @@ constexpr UnreadForm kUnreadForms[] = {
     {"bitsandbytes", ".weight", ".weight.absmax"},
     {"bitsandbytes, INT8", ".weight", ".SCB"},
     {"MLX, affine", ".weight", ".biases"},
-    {"MLX, nvfp4 or mxfp4", ".weight", ".scales", u8},
+    {"MLX, nvfp4 with a global scale", ".weight", ".global_scale"},
+    {"MLX, mxfp4 or mxfp8", ".weight", ".scales", u8},
     {"MLX", ".weight", ".scales"},
+    {"MLX, scales without codes", ".scales"},
     {"scaled FP8 of ComfyUI", ".weight", ".scale_weight"},
     {"HQQ", ".W_q"},
     {"AQLM", ".codes", ".codebooks"},
@@ -140,6 +142,10 @@ bool is_correction(const TensorTable& table, std::string_view name) {
   const std::string module(owner_of(name));
   return is_smoothing(name) &&
          (table.find(module + ".weight") || table.find(module + ".weight_packed"));
+}
+
+bool is_four_bits(DType dtype) {
+  return dtype == DType::u8 || dtype == DType::i8 || dtype == DType::f4;
 }
 
 }  // namespace
@@ -248,6 +254,18 @@ std::optional<Defect> find_unread_weight(const TensorTable& table, const StoredT
   if (is_any(dtype, {f4, f6_e2m3, f6_e3m2, f8_e8m0, f8_e4m3fnuz, f8_e5m2fnuz}))
     return unread_weight(t, {}, "values of a dtype that is not read");
   return {};
+}
+
+bool is_lost_native(const StoredTensor& t) {
+  return is_four_bits(t.info->dtype) && t.info->name.ends_with(".weight") &&
+         t.info->shape.size() >= 2;
+}
+
+std::string lost_scales_of(const TensorTable& table, const StoredTensor& t) {
+  const std::string& name = t.info->name;
+  if (!is_four_bits(t.info->dtype) || !name.ends_with(".weight_packed")) return {};
+  std::string scales = name.substr(0, name.rfind('_')) + "_scale";
+  return table.find(scales) ? std::string() : scales;
 }
 
 bool is_unknown_integer(const StoredTensor& t) {

@@ -47,6 +47,12 @@ bool is_companion(std::string_view name);
 /// Reports whether the name is that of a zero point.
 bool is_zero_point(std::string_view name);
 
+/// Reports whether the tensor has codes of DeepSeek-V4 without scales. lost_fp8_scales() reports
+/// them.
+bool is_lost_native(const StoredTensor& tensor);
+/// Returns the name of the scales that packed codes need, or "" if they exist.
+std::string lost_scales_of(const TensorTable& table, const StoredTensor& tensor);
+
 /// Reports whether a tensor has integers of at most 32 bits and is not in the table of known ones.
 bool is_unknown_integer(const StoredTensor& tensor);
 

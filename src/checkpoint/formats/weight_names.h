@@ -44,6 +44,7 @@ struct WeightNames {
   const CheckpointFormat* format = nullptr;
   Encoding encoding = Encoding::nvfp4;
   std::string_view codes = {}, scales = {}, global = {}, input = {};
+  std::string_view denominator = {};  ///< the stored global scales are divided by it
   /// INT4: zero points, the group of each column, and the shape of the weight.
   std::string_view zeros = {}, column_groups = {}, shape = {};
   Int4Order order = Int4Order::rows;
@@ -55,10 +56,13 @@ struct WeightNames {
   bool transposed_stacks = false;       ///< stacks [E, N, K] that the model has as [E, K, N]
   bool is_native = false;               ///< DeepSeek-V4, whose configuration stays
   bool bf16_globals = false;            ///< global scales may be BF16
+  bool words = false;                   ///< NVFP4: codes in U32 words, scales in U8
   /// Reports whether `codes` belongs to such a weight, complete or not. Its name ends in the
   /// suffix.
   bool (*claims)(const TensorTable& table, const StoredTensor& codes,
                  const std::string& module) = nullptr;
+  /// Returns the name of a module in the model. Null: the file has the same name.
+  std::string (*model_module)(const std::string& module) = nullptr;
 };
 
 }  // namespace nvfp4::checkpoint

@@ -175,6 +175,21 @@ void MatrixPlanner::warn_of_partly_kept() {
   }
 }
 
+/// Returns the work for a format without global scales. Throws UnsupportedError for a conversion
+/// that rounds, unless it is allowed.
+Work MatrixPlanner::work_without_global(const LogicalTensor& t, const WeightSlice& slice,
+                                        const Nvfp4Output& output) const {
+  if (t.is_nvfp4() && CopyWork::is_exact_without_global(t, slice))
+    return CopyWork(output, t, slice, true);
+  const bool rounds_again = t.is_four_bits() && !t.correction.requantize;
+  require<UnsupportedError>(
+      !rounds_again || options_.allow.round,
+      "{}: {} whose scales {} cannot hold without a global scale; hint: nvfp4 convert --allow "
+      "round quantizes such weights again, nvfp4 quantize of the original model is better",
+      t.data.describe(), t.form_name(), plan_.format->name);
+  return QuantizeWork(output);
+}
+
 Work MatrixPlanner::nvfp4_work(const EncodedTensor& c, const WeightSlice& slice, const Draft& group,
                                Nvfp4Output output) const {
   const LogicalTensor& t = *c.source;
@@ -182,6 +197,7 @@ Work MatrixPlanner::nvfp4_work(const EncodedTensor& c, const WeightSlice& slice,
   if (!input || (group.copies > 0 && group.encodes() && group.shared)) input = group.shared;
   output.input_is_given = input.has_value();
   output.input = input ? *input : GlobalScale::from_amax(group.input_amax, Quantizer::max);
+  if (!output.has_global) return work_without_global(t, slice, output);
   if (t.is_nvfp4()) return CopyWork(output, t, slice, group.encodes());
   // MXFP4 keeps its values only if the whole group is MXFP4: another global scale does not fit its
   // exponents.

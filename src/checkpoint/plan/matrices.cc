@@ -43,7 +43,7 @@ void MatrixPlanner::add_fp8(const EncodedTensor& c, std::size_t i, PlannedShard&
 void MatrixPlanner::add_nvfp4(const EncodedTensor& c, std::size_t i, PlannedShard& shard) {
   const WeightSlice slice = c.slice(i);
   const InputStatistics* statistics = statistics_of(plan_.statistics.get(), slice);
-  Nvfp4Output output;
+  Nvfp4Output output{.has_global = plan_.format->has_global()};
   if (plan_.format->names->arrangement.scales != ScaleLayout::linear) output.row_multiple = 128;
   if (plan_.method->needs == Needs::gram && statistics != nullptr && statistics->gram)
     output.row_multiple = std::max<std::int32_t>(output.row_multiple, kGptqPanel);
@@ -63,6 +63,8 @@ void MatrixPlanner::add_nvfp4(const EncodedTensor& c, std::size_t i, PlannedShar
     ++copies_;
     if (places.input_global != kNone && !copied->output().input_is_given && !options_.input_amax)
       without_input_.add(unit.slice.module);
+  } else if (c.source->is_four_bits() && !output.has_global) {
+    rounded_again_.add(unit.slice.module);
   } else if (c.source->encoding() == Encoding::mxfp4 && unit.as<QuantizeWork>()) {
     rounded_.add(unit.slice.module);
   }
@@ -116,6 +118,10 @@ void MatrixPlanner::warn() {
   warn(rounded_, fmt::format("{} MXFP4 weights are rounded, as weights that loaders fuse with "
                              "them are not MXFP4, and all of them need one global scale",
                              rounded_.count));
+  if (rounded_again_.count > 0)
+    warn(rounded_again_, fmt::format("{} 4-bit weights are quantized again, as {} has no global "
+                                     "scale",
+                                     rounded_again_.count, plan_.format->name));
   if (options_.task == TransformOptions::Task::quantize && copies_ > 0 &&
       copies_ == plan_.units.size())
     plan_.warnings.push_back(

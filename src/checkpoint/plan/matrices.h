@@ -96,6 +96,8 @@ class MatrixPlanner {
   void add_nvfp4(const EncodedTensor& tensor, std::size_t i, PlannedShard& shard);
   Work nvfp4_work(const EncodedTensor& c, const WeightSlice& slice, const Draft& group,
                   Nvfp4Output output) const;
+  Work work_without_global(const LogicalTensor& t, const WeightSlice& slice,
+                           const Nvfp4Output& output) const;
   std::vector<OutputTensor> outputs_of(const EncodedTensor& tensor, const WeightSlice& slice) const;
   Places add_outputs(std::span<const OutputTensor> tensors, PlannedShard& shard);
   const Unit& add_unit(const EncodedTensor& tensor, std::size_t i, const Places& places,
@@ -114,6 +116,7 @@ class MatrixPlanner {
   std::vector<std::uint32_t> group_of_;  ///< the group of each matrix
   std::size_t copies_ = 0;
   Listed rounded_;        ///< MXFP4 that other weights of the group round
+  Listed rounded_again_;  ///< 4-bit weights whose scales the format cannot hold
   Listed unmeasured_;     ///< FP8 weights whose input scale is 1
   Listed without_input_;  ///< copied weights without an input scale
 };

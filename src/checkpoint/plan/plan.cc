@@ -35,7 +35,6 @@ using safetensors::TensorInfo;
 
 /// The limit of a name; no model has longer ones. A pattern's time can grow with its square.
 constexpr std::size_t kMaxNameBytes = 1024;
-
 constexpr std::string_view kDequantized = "dequantized";
 
 class Planner {
@@ -458,7 +457,8 @@ class Planner {
       quantization_ = format_->quantization_config(facts);
     }
     plan_.config_json = quantization_.is_null() ? without_quantization_config(config_)
-                                                : with_quantization_config(config_, quantization_);
+                                                : with_quantization_config(config_, quantization_,
+                                                                           format_->config_alias);
     if (format_->hf_quant_config)
       if (const Json side = format_->hf_quant_config(facts, quantization_); !side.is_null())
         plan_.hf_quant_json = dump_pretty(side, 4) + "\n";

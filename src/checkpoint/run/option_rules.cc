@@ -54,6 +54,9 @@ std::vector<std::string> loaders() {
   return {known.begin(), known.end()};
 }
 
+std::vector<std::string> losses_of_convert() {
+  return {"drop", "broken-scales", "decode", "round"};
+}
 std::vector<std::string> methods() { return method_names(); }
 std::vector<std::string> quantizers() { return quantizer_names(); }
 std::vector<std::string> recipes() { return recipe_names(); }

@@ -108,20 +108,27 @@ ChosenMethod chosen_method(const TransformOptions& options, std::string_view oth
 RunContext start_run(TransformOptions& options) {
   check_given(options);
   RunContext run = start_run(options, reads_of(options));
+  bool weights_only = false;  // the format has no input scales
   options.chosen = chosen_method(options, options.statistics ? "weighted" : "mse");
   if (options.task != TransformOptions::Task::decode) {
     if (options.format.empty()) options.format = default_checkpoint_format(options.output).name;
-    checkpoint_format(options.format);
+    const CheckpointFormat& format = checkpoint_format(options.format);
+    weights_only = format.names->input.empty();
   }
-  if (!options.recipe) return run;
-  Recipe recipe = read_recipe(options.recipe->string());
-  if (recipe.scheme) options.scheme = *recipe.scheme;
+  std::optional<Recipe> recipe;
+  if (options.recipe) recipe = read_recipe(options.recipe->string());
+  if (recipe && recipe->scheme) options.scheme = *recipe->scheme;
+  if (weights_only) {
+    require<OptionsError>(!options.w4a4, "w4a4 is set, and {} has no input scales", options.format);
+    options.scheme = Scheme::w4a16;
+    options.takes_scheme = false;
+  }
   // A recipe that changes nothing leaves no trace: the output has the bytes of a run without it.
-  if (recipe.rules.empty() && recipe.kv_cache.empty()) return run;
+  if (!recipe || (recipe->rules.empty() && recipe->kv_cache.empty())) return run;
   require<OptionsError>(!options.has_budget(),
                         "bits, size or w4a4 is set and a recipe is given, which chooses the "
                         "layers, too; hint: leave one of them out");
-  options.layers = std::make_shared<const Recipe>(std::move(recipe));
+  options.layers = std::make_shared<const Recipe>(std::move(*recipe));
   return run;
 }
 

@@ -182,10 +182,11 @@ void report(const LogicalTensor& t, const Counts& c, Findings& findings) {
     findings.add(
         "scale-zero", t.module(),
         fmt::format("{}: {} are zero over codes that are not", where, share(c.zero, total)));
-  if (c.normal == 0 && c.positive > 0)
+  const bool has_global = !t.names->global.empty();  // without one, scales are as small as needed
+  if (has_global && c.normal == 0 && c.positive > 0)
     findings.add("scale-subnormal", t.module(),
                  fmt::format("{}: all {} block scales are below 2^-6", where, total));
-  else if (c.subnormal > c.normal)
+  else if (has_global && c.subnormal > c.normal)
     findings.add("scale-subnormal", t.module(),
                  fmt::format("{}: {} are below 2^-6", where, share(c.subnormal, total)));
   // Scales that a quantizer chose thin out towards the largest. Scales that were cut pile up there.

@@ -1,3 +1,5 @@
+#include <array>
+#include <cmath>
 #include <cstring>
 
 #include "checkpoint/io/grow.h"
@@ -50,13 +52,36 @@ void read_blocks(const MatrixRows& of, std::span<std::byte> codes, std::span<std
 }  // namespace
 
 GlobalScale CopyWork::global_of(const LogicalTensor& t, const WeightSlice& slice) {
+  const StoredTensor& stored = t.global ? t.global : t.data;  // some forms have none
   require<UnsupportedError>(
       static_cast<std::int64_t>(t.globals.size()) <= t.matrices(),
-      "{}: {} global scales, one for each row, which no format written here has",
-      t.global.describe(), t.globals.size());
+      "{}: {} global scales, one for each row, which no format written here has", stored.describe(),
+      t.globals.size());
   const GlobalScale global = t.correction.global.value_or(scale_of_slice(t.globals, t, slice));
-  require_usable(t.global, global);
+  require_usable(stored, global);
   return global;
+}
+
+bool CopyWork::is_exact_without_global(const LogicalTensor& t, const WeightSlice& slice) {
+  const float global = global_of(t, slice).multiplier;
+  int exponent = 0;
+  if (global == 1) return true;
+  if (std::frexp(global, &exponent) != 0.5f) return false;
+  std::array<bool, 128> seen{};
+  Buffers buffers;
+  const std::int64_t rows = std::max<std::int64_t>(1, (1 << 20) / slice.cols);
+  for (std::int64_t row = 0; row < slice.rows; row += rows) {
+    const MatrixRows part{t, slice, row, std::min(rows, slice.rows - row)};
+    const auto codes = grow(buffers.codes, part.rows * slice.cols / 2);
+    const auto scales = grow(buffers.scales, part.rows * slice.cols / kBlock);
+    read_blocks(part, codes, scales, buffers);
+    for (const std::byte s : scales) seen[std::to_integer<std::size_t>(s & std::byte{0x7F})] = true;
+  }
+  for (std::size_t bits = 0; bits < seen.size(); ++bits) {
+    const float folded = E4M3{static_cast<std::uint8_t>(bits)}.to_float() * global;
+    if (seen[bits] && !(E4M3::from_float(folded).to_float() == folded)) return false;
+  }
+  return true;
 }
 
 CopyWork::CopyWork(const Nvfp4Output& output, const LogicalTensor& t, const WeightSlice& slice,

@@ -5,6 +5,7 @@
 namespace nvfp4::checkpoint {
 
 GlobalScale QuantizeWork::global_scale(const GroupFacts& group) const {
+  if (!output().has_global) return {};
   const auto& [amax, rule, copied] = group;
   const GlobalScale least = GlobalScale::from_amax(amax, Quantizer::max);
   if (copied && copied->multiplier >= (amax == 0 ? 0 : least.multiplier)) return *copied;
@@ -42,6 +43,16 @@ EncodedChunk QuantizeWork::encode(const MatrixRows& of, const RowsMethod& method
   if (by_gram)
     add_candidates(chosen, errors.data(), method.gram->factor, method.global, chunk.outcome);
   return chunk;
+}
+
+double QuantizeWork::error_with_global(const MatrixRows& of, RowsMethod method,
+                                       Buffers& buffers) const {
+  const auto values = grow(buffers.input, of.rows * of.slice.cols * dtype_size(DType::f32));
+  read_floats(of, buffers.strip, values);
+  const MatrixView x(values.data(), DType::f32, of.rows, of.slice.cols);
+  const float amax = find_backend(method.backend).amax(x, 0, of.rows).amax;
+  method.global = GlobalScale::from_amax(amax, method.quantizer);
+  return encode(of, method, buffers).outcome.error.squared_error;
 }
 
 double QuantizeWork::weighted_error(const MatrixRows& rows, const EncodedChunk& chunk, float global,

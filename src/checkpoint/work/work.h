@@ -132,6 +132,7 @@ struct Nvfp4Output {
   std::int64_t stack_begin = 0;   ///< the first element of the matrix in the stack
   GlobalScale input = {};         ///< the input scale, where the scheme has one
   bool input_is_given = false;    ///< the input scale is the one of an NVFP4 weight
+  bool has_global = true;         ///< the format stores a global scale; otherwise it is 1
   std::int32_t row_multiple = 1;  ///< number of rows that must be written together
 };
 
@@ -167,6 +168,9 @@ class QuantizeWork final : public Nvfp4Work {
                       Buffers& buffers) const override;
   double weighted_error(const MatrixRows& rows, const EncodedChunk& chunk, float global,
                         std::span<const double> squares) const override;
+  /// Returns the squared error that rows would have with a global scale. `method` has no Gram
+  /// matrix.
+  double error_with_global(const MatrixRows& rows, RowsMethod method, Buffers& buffers) const;
 };
 
 /// NVFP4 from MXFP4. Values stay, except in blocks whose scale is below the smallest one. Those are
@@ -205,6 +209,9 @@ class CopyWork final : public Nvfp4Work {
   /// ValueError for one that is not finite and positive. Throws UnsupportedError if each row has
   /// one.
   static GlobalScale global_of(const LogicalTensor& t, const WeightSlice& slice);
+  /// Reports whether the block scales of a slice, times its global scale, are E4M3 numbers. Reads
+  /// them if the global scale is a power of two other than 1.
+  static bool is_exact_without_global(const LogicalTensor& t, const WeightSlice& slice);
 
   std::string_view action() const override { return "moved"; }
   EncodedChunk encode(const MatrixRows& rows, const RowsMethod& method,

@@ -287,6 +287,8 @@ class Pipeline {
       sum.error.squared_error += window.outcomes[i].error.squared_error;
       sum.error.squared_norm += window.outcomes[i].error.squared_norm;
       sum.weighted_error += window.outcomes[i].weighted_error;
+      if (const float error = window.outcomes[i].error_with_global; error >= 0)
+        sum.error_with_global = std::max(sum.error_with_global, 0.0f) + error;
       sum.clamped_blocks += window.outcomes[i].clamped_blocks;
       for (const ChosenRows& rows : window.outcomes[i].chosen_rows) sum.add_chosen(rows);
       sum.factored = std::max(sum.factored, window.outcomes[i].factored);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "nvfp4/runtime.h"
@@ -116,6 +117,23 @@ void warn_of_q8_0(QuantizeReport& report) {
                     squared_norm == 0 ? 0 : std::sqrt(squared_error / squared_norm)));
 }
 
+/// Tells what the lack of a global scale costs: block scales below 2^-6 have fewer digits.
+void warn_of_subnormals(const Plan& plan, std::span<const Outcome> outcomes,
+                        QuantizeReport& report) {
+  double error = 0, with_global = 0, norm = 0;
+  for (const Outcome& outcome : outcomes) {
+    if (outcome.error_with_global < 0) continue;
+    error += outcome.error.squared_error;
+    with_global += double{outcome.error_with_global};
+    norm += outcome.error.squared_norm;
+  }
+  if (norm > 0)
+    report.warnings.push_back(
+        fmt::format("{} has no global scale, and block scales below 2^-6 are coarse: relative "
+                    "error {:.4f}, with a global scale {:.4f}",
+                    plan.format->name, std::sqrt(error / norm), std::sqrt(with_global / norm)));
+}
+
 }  // namespace
 
 WrittenReport report_of_plan(const Plan& plan, const TransformOptions& options, Output& output,
@@ -134,6 +152,7 @@ WrittenReport report_of_plan(const Plan& plan, const TransformOptions& options, 
   report.complete = output.is_last();
   told.whole = add_known(plan, output, written.outcomes, report);
   if (!written.warning.empty()) report.warnings.push_back(std::move(written.warning));
+  warn_of_subnormals(plan, written.outcomes, report);
   add_outcomes(std::move(written.outcomes), report);
   warn_of_rounded(report);
   warn_of_q8_0(report);
