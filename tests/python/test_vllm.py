@@ -13,6 +13,7 @@ GROUPS = {
     "dense": "serves_a_dense",
     "experts": "serves_experts",
     "types": "types_that_verify or of_both_schemes",
+    "weights": "takes_new_weights",
 }
 
 

@@ -33,11 +33,12 @@ def _multipliers(form, name, stored, scales):
     return form.multiplier(positive(f"{name}.{stored}", scales))
 
 
-def _input(form, scheme, name, scales):
-    """Returns (input mode, scales as MULTIPLIERS or None) for loaded input scales."""
+def _input(form, scheme, name, scales, before):
+    """Returns (input mode, scales as MULTIPLIERS or None) for loaded input scales. `before`: the mode of a layer whose
+    weights are replaced; scales that no loader wrote then hold anything."""
     if scheme == "W4A16":
         return InputMode.NONE, None
-    if bool(scales.isnan().any()):
+    if before == InputMode.DYNAMIC_PER_ROW or bool(scales.isnan().any()):
         return InputMode.DYNAMIC_PER_ROW, None  # no stored scale
     return InputMode.STATIC, _multipliers(form, name, form.input_scale, scales)
 
@@ -65,6 +66,7 @@ class LinearMethod:
     """Computes y = x · Wᵀ + bias of a linear layer on one rank. Each fused part has its own global scale."""
 
     parameter = None  #: the module with the parameter classes of the engine
+    input_mode = None  #: known once weights are loaded
 
     def __init__(self, form, scheme, name):
         self.form, self.scheme, self.name = form, scheme, name
@@ -100,7 +102,7 @@ class LinearMethod:
         rows = [n for n in self.parts if n]
         parts = [(c, s, factor.reshape(1), self.name)
                  for c, s, factor in zip(codes.split(rows), scales.split(rows), factors)]
-        self.input_mode, inputs = _input(form, self.scheme, self.name, inputs)
+        self.input_mode, inputs = _input(form, self.scheme, self.name, inputs, self.input_mode)
         # x is quantized once, with the largest scale.
         _replace(layer, form.names, weight=pack_bytes(parts),
                  input_multiplier=None if inputs is None else inputs.amax().reshape(1))
@@ -126,6 +128,7 @@ class ExpertsMethod:
 
     #: Attributes by which a loader recognizes scales.
     SCALARS, BLOCKS = {"quant_method": "tensor"}, {"quant_method": "group"}
+    input_mode = None  #: known once weights are loaded
 
     def __init__(self, form, scheme, name):
         self.form, self.scheme, self.name = form, scheme, name
@@ -155,7 +158,7 @@ class ExpertsMethod:
                 weight_loader=_scalars_of_each_half(attributes["weight_loader"]))
 
     def process_weights_after_loading(self, layer):
-        form, packed = self.form, {}
+        form, packed, before = self.form, {}, self.input_mode
         for part, (experts, rows, cols, scalars) in self.sizes.items():
             codes, scales, factors, inputs = (getattr(layer, f"{part}_{name}").data for name in form.names)
             for stored, tensor in ((form.scales, scales), (form.global_scale, factors)):
@@ -163,7 +166,7 @@ class ExpertsMethod:
             halves = factors.numel() // experts
             each = (t.reshape(experts * halves, rows // halves, -1) for t in (codes, scales))
             factors = _multipliers(form, self.name, form.global_scale, factors).reshape(-1, 1)
-            self.input_mode, inputs = _input(form, self.scheme, self.name, inputs)
+            self.input_mode, inputs = _input(form, self.scheme, self.name, inputs, before)
             self.fused = fuses_swiglu(codes.device, self.sizes["w2"][2], self.input_mode)
             packed[f"{part}_weight"] = pack_bytes(
                 [(c, s, g, f"{self.name}.{n // halves}") for n, (c, s, g) in enumerate(zip(*each, factors))],

@@ -12,7 +12,7 @@ import nvfp4
 import pytest
 import torch
 import vllm
-from checkpoints import (EXPERTS, FORMS, FUSED, TOKENS, TYPES, check_exclusions, check_linear_layers, distance,
+from checkpoints import (EXPERTS, FORMS, FUSED, MODELS, TOKENS, TYPES, check_exclusions, check_linear_layers, distance,
                          experts_in, folder, loaded, make, make_partly, make_type, of_experts, tensors)
 
 PROMPT = [3, 4, 5, 6, 7, 8, 9, 10]
@@ -31,8 +31,9 @@ def methods_of(model):
     return found
 
 
-def serve(folder, ranks, **options):
-    """(methods of each rank, tokens, log probabilities [tokens, words]) of what vLLM says after PROMPT."""
+def serve(folder, ranks, weights=None, **options):
+    """(methods of each rank, tokens, log probabilities [tokens, words]) of what vLLM says after PROMPT. `weights`: a
+    folder whose weights replace those of the loaded model."""
     if ranks > 1:
         cpus = sorted(os.sched_getaffinity(0))
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(
@@ -42,6 +43,8 @@ def serve(folder, ranks, **options):
                    **options)
     try:
         methods = llm.apply_model(methods_of)
+        if weights:
+            llm.collective_rpc(reload, args=(str(folder), str(weights)))
         out = llm.generate([{"prompt_token_ids": PROMPT}], vllm.SamplingParams(
             temperature=0, max_tokens=12, detokenize=False, ignore_eos=True, logprobs=512))[0].outputs[0]
         values = torch.tensor([[at[word].logprob for word in range(512)] for at in out.logprobs])
@@ -49,6 +52,14 @@ def serve(folder, ranks, **options):
         llm.llm_engine.engine_core.shutdown()
         os.environ.pop("VLLM_CPU_OMP_THREADS_BIND", None)
     return methods, list(out.token_ids), values
+
+
+def reload(worker, served, source):
+    """Gives a rank the new 16-bit weights of its model."""
+    from pathlib import Path
+
+    from nvfp4.engines.refit import quantize_weights
+    worker.reload_weights(weights_iterator=quantize_weights(tensors(Path(source)).items(), served))
 
 
 def expected(folder, dtype, said):
@@ -73,6 +84,21 @@ def check_serving(folder, ranks, layers, **options):
     assert distance(values, exact) <= 3 * distance(rounded, exact)
     assert distance(values, exact) <= float(exact.std()) / 4
     return methods
+
+
+@pytest.mark.parametrize("model, scheme", [("llama", "w4a16"), ("qwen3_moe", "w4a4")])
+def test_vllm_takes_new_weights(tmp_path, model, scheme):
+    for name in ("served", "new"):
+        (tmp_path / name).mkdir()
+    served = make(tmp_path / "served", model, scheme, "modelopt")
+    torch.manual_seed(2)
+    MODELS[model]().to(torch.bfloat16).save_pretrained(tmp_path / "new" / model)
+    new = make(tmp_path / "new", model, scheme, "modelopt")
+    options = dict(enforce_eager=True)
+    _, tokens, values = serve(served, 1, tmp_path / "new" / model, **options)
+    _, others, expected = serve(new, 1, **options)
+    assert tokens == others and torch.equal(values, expected)
+    assert tokens != serve(served, 1, **options)[1]
 
 
 def test_vllm_serves_a_dense_model_compiled(folder):
