@@ -116,7 +116,7 @@ class Check {
       const int least = array != nullptr || (key.may_be_zero && !needed) ? 0 : 1;
       bool is_good = array == nullptr || !array->numbers.empty();
       for (std::size_t i = 0; i < (array == nullptr ? 1 : array->numbers.size()); ++i) {
-        const auto number = header_.integer(name, i);
+        const auto number = array == nullptr ? header_.integer(name) : header_.integer(name, i);
         is_good &= number && *number >= least && *number <= kMostSize;
       }
       if (!is_good)
@@ -150,7 +150,7 @@ class Check {
       if (const auto layer = layer_of(t.name)) layers.insert(*layer);
     layers_ = value("block_count");
     const auto with_tensors = static_cast<std::int64_t>(layers.size());
-    if (with_tensors == layers_ && *layers.rbegin() == layers_ - 1) return;
+    if (!layers.empty() && with_tensors == layers_ && *layers.rbegin() == layers_ - 1) return;
     add("gguf-key", whole("block_count"),
         "key '{}' = {}, but {} layers have tensors, up to layer {}", whole("block_count"), layers_,
         with_tensors, layers.empty() ? -1 : *layers.rbegin());
