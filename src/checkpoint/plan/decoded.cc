@@ -164,6 +164,12 @@ void add_decoded(Plan& plan, PlannedShard& shard, safetensors::DType plain) {
   shard.specs.push_back(spec);
 }
 
+bool fits_q8_0(const LogicalTensor& t, bool splits_stack) {
+  if (!t.added.empty() || is_bias_stack(t.name)) return false;
+  return t.shape.size() == 2 ? t.cols() % gguf::kQ8Block == 0
+                             : splits_stack && t.depth() % gguf::kQ8Block == 0;
+}
+
 void add_q8_0(Plan& plan, PlannedShard& shard) {
   PlannedTensor& tensor = plan.tensors.back();
   const LogicalTensor& t = *tensor.source;

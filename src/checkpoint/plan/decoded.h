@@ -33,6 +33,10 @@ StackOf find_stacks(std::span<const LogicalTensor> tensors, const ModelConfig& c
 /// Adds the plan's last tensor to the shard, dequantized to `plain`.
 void add_decoded(Plan& plan, PlannedShard& shard, safetensors::DType plain);
 
+/// Reports whether a weight can be Q8_0: a matrix, or a stack of them if it is split. Biases
+/// cannot.
+bool fits_q8_0(const LogicalTensor& t, bool splits_stack);
+
 /// Adds the plan's last tensor, a matrix, to the shard in Q8_0.
 void add_q8_0(Plan& plan, PlannedShard& shard);
 

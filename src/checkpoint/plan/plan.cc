@@ -12,7 +12,6 @@
 #include "checkpoint/families/narrow.h"
 #include "checkpoint/formats/declared.h"
 #include "checkpoint/formats/excludes.h"
-#include "checkpoint/gguf/blocks.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/reciprocals.h"
 #include "checkpoint/plan/cache_scales.h"
@@ -294,16 +293,18 @@ class Planner {
         options_.allow.decode || format_->dequantizes_rest,
         "{}: {}, which {} cannot hold; hint: nvfp4 convert --allow decode makes such weights BF16",
         t.data.describe(), t.form_name(), format_->name);
-    lost_[{t.form_name(), becomes_q8_0(t) ? "Q8_0" : "BF16", c.selection.reason}].add(t.module());
-  }
-
-  /// Reports whether a weight that the format cannot hold becomes Q8_0.
-  bool becomes_q8_0(const LogicalTensor& t) const {
-    return options_.rest_is_q8_0 && t.added.empty() &&
-           (t.shape.size() == 2 ? t.cols() : t.depth()) % gguf::kQ8Block == 0;
+    lost_[{t.form_name(), becomes_q8_0(c) ? "Q8_0" : "BF16", c.selection.reason}].add(t.module());
   }
 
   bool is_gguf() const { return format_ != nullptr && format_->container != nullptr; }
+  bool splits_stack(const Candidate& c) const {
+    return is_gguf() && (c.selection.kind == "stacked experts" || is_bias_stack(c.tensor->name));
+  }
+
+  /// Reports whether a weight that the format cannot hold becomes Q8_0.
+  bool becomes_q8_0(const Candidate& c) const {
+    return options_.rest_is_q8_0 && fits_q8_0(*c.tensor, splits_stack(c));
+  }
 
   PlannedTensor& new_tensor(const Candidate& c) {
     PlannedTensor& tensor = plan_.tensors.emplace_back();
@@ -342,9 +343,7 @@ class Planner {
       matrices_->add(c.matrices, shard);
       return;
     }
-    const bool is_stack =
-        is_gguf() && (c.selection.kind == "stacked experts" || is_bias_stack(t.name));
-    if (is_stack && t.is_stored() && !is_left_out(t)) {
+    if (splits_stack(c) && t.is_stored() && !is_left_out(t)) {
       new_tensor(c).action = "kept";
       add_single_experts(plan_, shard, model_.tensors, config_, options_.plain);
     } else if (t.is_plain() && (is_narrowed(t) || !t.is_stored())) {
@@ -361,9 +360,9 @@ class Planner {
       // A conversion of FP8 alone acts like `quantize`, which dequantizes excluded weights.
       const bool is_lost = options_.task == Task::convert ? !may_quantize() : c.is_lost;
       if (is_lost) lose(c);
-      const bool q8_0 = is_lost && becomes_q8_0(t);
+      const bool q8_0 = is_lost && becomes_q8_0(c);
       new_tensor(c).action = q8_0 ? "q8_0" : kDequantized;
-      if (is_stack)
+      if (splits_stack(c))
         add_single_experts(plan_, shard, model_.tensors, config_, options_.plain, q8_0);
       else if (q8_0)
         add_q8_0(plan_, shard);
