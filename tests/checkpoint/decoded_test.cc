@@ -128,4 +128,23 @@ TEST(Stacks, FamilyWithSingleExpertsHasNone) {
   EXPECT_TRUE(LoadedModel(dir / "plain").has(kLayer + "1.up_proj.weight"));
 }
 
+TEST(WeightsInQ8, AreMatricesAndStacksThatAreSplit) {
+  struct Case {
+    const char* name;
+    std::vector<std::int64_t> shape;
+    bool splits, fits;
+  };
+  const Case cases[] = {{"up_proj.weight", {8, 64}, false, true},
+                        {"up_proj.weight", {8, 48}, false, false},
+                        {"conv1d.weight", {8, 1, 32}, false, false},
+                        {"mlp.experts.down_proj", {2, 8, 64}, true, true},
+                        {"mlp.experts.gate_up_proj_bias", {2, 64}, true, false}};
+  for (const Case& c : cases) {
+    checkpoint::LogicalTensor t;
+    t.name = c.name;
+    t.shape = c.shape;
+    EXPECT_EQ(checkpoint::fits_q8_0(t, c.splits), c.fits) << c.name;
+  }
+}
+
 }  // namespace nvfp4::decoded_test
