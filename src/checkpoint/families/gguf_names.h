@@ -149,6 +149,8 @@ struct Architecture {
   std::optional<double> rotary = {};
   std::string_view activation = "silu";
   std::span<const NumberKey> numbers = {};
+  /// The epsilon of the norms.
+  NumberKey epsilon = {"rms_norm_eps", "attention.layer_norm_rms_epsilon"};
   /// Layers for multi-token prediction follow the others.
   bool predicts = false;
   /// config.json can be made of the keys of a file from another program.

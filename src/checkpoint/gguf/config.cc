@@ -283,10 +283,9 @@ std::vector<NewEntry> entries_of(const Json& config, const Architecture& archite
   else
     out.optional("feed_forward_length", {"intermediate_size"});
   out.optional("vocab_size", {"vocab_size"});
-  const bool rms = value_of(config, {"rms_norm_eps"}) != nullptr ||
-                   value_of(config, {"layer_norm_epsilon"}) == nullptr;
-  out.add(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
-          new_f32(positive_of(config, rms ? "rms_norm_eps" : "layer_norm_epsilon", 1e-6)));
+  const std::string epsilon(architecture.epsilon.model);
+  out.add(std::string(architecture.epsilon.file),
+          new_f32(positive_of(config, epsilon.c_str(), 1e-6)));
   for (const NumberKey& number : architecture.numbers) {
     const std::string name(number.model), key(number.file);
     if (number.factor)

@@ -123,10 +123,8 @@ class Check {
         add("gguf-key", name, "key '{}' = {}, must be an integer from {} to {}", name,
             checkpoint::dump_line(json_of(*value)), least, kMostSize);
     }
-    const std::string epsilon = whole("attention.layer_norm_rms_epsilon");
-    if (header_.find(epsilon) == nullptr &&
-        header_.find(whole("attention.layer_norm_epsilon")) == nullptr)
-      add("gguf-key", epsilon, "has no key '{}'", epsilon);
+    const std::string epsilon = whole(architecture_.epsilon.file);
+    if (header_.find(epsilon) == nullptr) add("gguf-key", epsilon, "has no key '{}'", epsilon);
     if (!faults_.empty()) return;
     // Rotary embeddings cover the whole head, except those of latent attention and some models.
     const std::string rope = whole("rope.dimension_count");
