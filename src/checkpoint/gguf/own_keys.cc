@@ -2,12 +2,31 @@
 // Source: github.com/ggml-org/llama.cpp, conversion/phi.py, gemma.py, hunyuan.py, minimax.py,
 // qwen.py.
 #include <cmath>
+#include <limits>
 
 #include "checkpoint/gguf/config.h"
 #include "checkpoint/gguf/entries.h"
 
 namespace nvfp4::gguf {
 namespace {
+
+/// The largest number of an array of i32.
+constexpr std::int64_t kMostInArray = std::numeric_limits<std::int32_t>::max();
+
+/// Returns a number that an array of i32 in the file holds. `name`: its member of config.json.
+std::int64_t in_array(std::int64_t number, std::string_view name, const std::string& file,
+                      std::int64_t most = kMostInArray) {
+  require<FormatError>(number >= 0 && number <= most, "{}: {} = {}, must be from 0 to {}", file,
+                       name, number, most);
+  return number;
+}
+
+/// Returns the heads of keys and values: as many as those of queries without their member.
+std::int64_t key_value_heads(const Json& config, const std::string& file) {
+  const char* name = value_of(config, {"num_key_value_heads"}) == nullptr ? "num_attention_heads"
+                                                                          : "num_key_value_heads";
+  return in_array(integer_of(config, {name}, 0), name, file);
+}
 
 /// Returns the context length before its extension.
 std::int64_t original_length(const Json& config) {
@@ -147,10 +166,10 @@ void add_qwen35(Entries& out, const Json& config, const std::string& file) {
     sections.clear();
     for (const Json& section : *given)
       sections.push_back(section.is_number_integer() ? section.get<std::int64_t>() : -1);
-    require<FormatError>(sections.size() <= 4 &&
-                             std::ranges::all_of(sections, [](std::int64_t n) { return n >= 0; }),
-                         "{}: mrope_section = {}, must be up to 4 sizes", file,
-                         checkpoint::dump_line(*given));
+    const auto fits = [](std::int64_t n) { return n >= 0 && n <= kMostInArray; };
+    require<FormatError>(sections.size() <= 4 && std::ranges::all_of(sections, fits),
+                         "{}: mrope_section = {}, must be up to 4 integers from 0 to {}", file,
+                         checkpoint::dump_line(*given), kMostInArray);
   }
   sections.resize(4);
   out.add("rope.dimension_sections", new_i32s(std::move(sections)));
@@ -166,9 +185,9 @@ void add_nemotron_h(Entries& out, const Json& config, const std::string& file) {
       "{}: layers '{}', must be Mamba (M), attention (*) and either experts (E) or MLPs (-)", file,
       printable(kinds));
   std::vector<std::int64_t> keys, lengths;
-  const std::int64_t heads = integer_of(config, {"num_key_value_heads"}, 0),
-                     size = integer_of(
-                         config, {experts ? "moe_intermediate_size" : "intermediate_size"}, 0);
+  const char* length = experts ? "moe_intermediate_size" : "intermediate_size";
+  const std::int64_t heads = key_value_heads(config, file),
+                     size = in_array(integer_of(config, {length}, 0), length, file);
   for (const char kind : kinds) {
     keys.push_back(kind == '*' ? heads : 0);
     lengths.push_back(kind == 'E' || kind == '-' ? size : 0);
@@ -193,15 +212,39 @@ void add_nemotron_h(Entries& out, const Json& config, const std::string& file) {
   out.optional("moe_latent_size", {"moe_latent_size"});
 }
 
+/// A number, and its member of config.json.
+struct Setting {
+  std::int64_t value = 0;
+  std::string name;
+};
+
 /// Returns a setting of the layers with full attention: its own member, or that of the layers'
 /// overrides.
-std::int64_t of_full_layers(const Json& config, const char* own, const char* name) {
-  const std::int64_t given = integer_of(config, {own}, 0);
+Setting of_full_layers(const Json& config, const char* own, const char* name) {
+  const Setting given = {integer_of(config, {own}, 0), own};
   const auto layers = config.find("per_layer_config");
-  if (given != 0 || layers == config.end() || !layers->is_object()) return given;
+  if (given.value != 0 || layers == config.end() || !layers->is_object()) return given;
   for (const auto& [layer, settings] : layers->items())
-    if (settings.is_object() && settings.contains(name)) return integer_of(settings, {name}, 0);
-  return 0;
+    if (settings.is_object() && settings.contains(name))
+      return {integer_of(settings, {name}, 0),
+              fmt::format("per_layer_config.{}.{}", printable(layer), name)};
+  return given;
+}
+
+/// Returns the size of the heads of layers with full attention.
+std::int64_t full_head(const Json& config, const std::string& file) {
+  const Setting head = of_full_layers(config, "global_head_dim", "head_dim");
+  require<FormatError>(head.value > 0 && head.value <= 0xFFFF, "{}: {} = {}, must be from 1 to {}",
+                       file, head.name, head.value, 0xFFFF);
+  return head.value;
+}
+
+/// Returns the share of a head that rotary embeddings cover. `name`: its member of config.json.
+double rotary_share(const Json& rope, std::string_view name, const std::string& file) {
+  const double share = number_of(rope, "partial_rotary_factor", 1);
+  require<FormatError>(share > 0 && share <= 1, "{}: {} = {}, must be above 0 and at most 1", file,
+                       name, share);
+  return share;
 }
 
 /// Adds the keys of Gemma 4, whose layers with full attention have heads of another size.
@@ -213,21 +256,22 @@ void add_gemma4(Entries& out, const Json& config, const std::string& file) {
   for (const Json& type : *types) sliding.numbers.push_back(type == "sliding_attention");
   const std::int64_t layers = integer_of(config, {"num_hidden_layers"}, 0),
                      shared = integer_of(config, {"num_kv_shared_layers"}, 0),
-                     head = of_full_layers(config, "global_head_dim", "head_dim"),
-                     keys = of_full_layers(config, "num_global_key_value_heads",
-                                           "num_key_value_heads");
+                     head = full_head(config, file);
   require<FormatError>(std::ssize(sliding.numbers) == layers && shared >= 0 && shared <= layers,
                        "{}: {} layer_types and num_kv_shared_layers = {}, must be {} and at most "
                        "as many",
                        file, sliding.numbers.size(), shared, layers);
-  if (keys > 0) {
+  const Setting heads = of_full_layers(config, "num_global_key_value_heads", "num_key_value_heads");
+  if (const std::int64_t keys = in_array(heads.value, heads.name, file); keys > 0) {
     std::vector<std::int64_t> all;
     for (const std::int64_t is_sliding : sliding.numbers)
-      all.push_back(is_sliding ? integer_of(config, {"num_key_value_heads"}, 0) : keys);
+      all.push_back(is_sliding ? key_value_heads(config, file) : keys);
     out.set("attention.head_count_kv", new_i32s(std::move(all)));
   }
   if (const auto wide = config.find("use_double_wide_mlp"); wide != config.end() && *wide == true) {
-    const std::int64_t length = integer_of(config, {"intermediate_size"}, 0);
+    constexpr std::int64_t kMost = kMostInArray / 2;  // it is doubled
+    const std::int64_t length =
+        in_array(integer_of(config, {"intermediate_size"}, 0), "intermediate_size", file, kMost);
     std::vector<std::int64_t> all(static_cast<std::size_t>(layers), length);
     for (std::int64_t i = layers - shared; i < layers; ++i)
       all[static_cast<std::size_t>(i)] = 2 * length;
@@ -237,15 +281,12 @@ void add_gemma4(Entries& out, const Json& config, const std::string& file) {
   const Json* local = rope == nullptr ? nullptr : value_of(*rope, {"sliding_attention"});
   const Json none = Json::object();
   if (local == nullptr || !local->is_object()) local = &none;
-  require<FormatError>(head > 0 && head <= 0xFFFF,
-                       "{}: global_head_dim = {}, must be from 1 to "
-                       "65535",
-                       file, head);
   for (const char* key : {"attention.key_length", "attention.value_length", "rope.dimension_count"})
     out.set(key, new_u32(static_cast<std::uint64_t>(head)));
   out.needed("attention.key_length_swa", {"head_dim"}, 1);
   out.needed("attention.value_length_swa", {"head_dim"}, 1);
-  const double share = number_of(*local, "partial_rotary_factor", 1);
+  const double share =
+      rotary_share(*local, "rope_parameters.sliding_attention.partial_rotary_factor", file);
   out.u32("rope.dimension_count_swa",
           static_cast<std::int64_t>(static_cast<double>(head_dim(config)) * share), 1);
   out.add("rope.freq_base", new_f32(rope_theta(config)));
@@ -266,12 +307,8 @@ void add_gemma4(Entries& out, const Json& config, const std::string& file) {
 /// Returns the factors of the rotary embeddings of Gemma 4: an infinite one for each frequency that
 /// is not rotated.
 std::vector<float> proportional_factors(const Json& config) {
-  const std::int64_t head = of_full_layers(config, "global_head_dim", "head_dim");
-  const double share = number_of(rope_of(config), "partial_rotary_factor", 1);
-  require<FormatError>(head > 0 && head <= 0xFFFF && share > 0 && share <= 1,
-                       "config.json: global_head_dim = {} and partial_rotary_factor = {}, must be "
-                       "at most 65535 and 1",
-                       head, share);
+  const std::int64_t head = full_head(config, "config.json");
+  const double share = rotary_share(rope_of(config), "partial_rotary_factor", "config.json");
   constexpr float kNever = 1e30f;
   const auto rotated = static_cast<std::size_t>(static_cast<double>(head) * share / 2);
   std::vector<float> factors(static_cast<std::size_t>(head / 2), kNever);

@@ -1,5 +1,6 @@
 // Files that say more than they hold.
 #include "checkpoint/checkpoints.h"
+#include "checkpoint/gguf/config.h"
 #include "checkpoint/gguf/gguf_bytes.h"
 #include "checkpoint/gguf/gguf_models.h"
 #include "checkpoint/io/json_text.h"
@@ -134,6 +135,78 @@ TEST_F(GgufHostile, StacksThatMakeTooManyTensorsAreRefused) {
   expect_refused(dir, {"'blk.128.ffn_up_exps.weight'", "more than 524288 tensors"});
   write_stacks(dir / "m.gguf", 1, 65'536);
   expect_refused(dir, {"'blk.0.ffn_up_exps.weight'", "must be 1 to 4096 experts"});
+}
+
+Json with(Json config, const Json& members) {
+  config.update(members);
+  return config;
+}
+std::vector<NewEntry> entries_of(const Json& config) {
+  return gguf::entries_of(config, *architecture_of(config), "config.json");
+}
+Json nemotron_config() {
+  return with(llama_config(), {{"model_type", "nemotron_h"},
+                               {"hybrid_override_pattern", "M*-"},
+                               {"head_dim", 16},
+                               {"conv_kernel", 4},
+                               {"ssm_state_size", 16},
+                               {"n_groups", 2},
+                               {"mamba_num_heads", 4},
+                               {"mamba_head_dim", 16},
+                               {"layer_norm_epsilon", 1e-4}});
+}
+
+TEST_F(GgufHostile, NumbersOfConfigJsonFitTheFile) {
+  const Json nemotron = nemotron_config();
+  Json gemma = with(llama_config(), {{"model_type", "gemma4_text"},
+                                     {"head_dim", 16},
+                                     {"global_head_dim", 32},
+                                     {"sliding_window", 64},
+                                     {"use_double_wide_mlp", true}});
+  gemma["layer_types"] = Json::array();
+  for (const char* type : {"sliding_attention", "full_attention"})
+    gemma["layer_types"].push_back(type);
+  Json headless = gemma;
+  headless["global_head_dim"] = 0;
+  EXPECT_NO_THROW(entries_of(nemotron));
+  EXPECT_NO_THROW(entries_of(gemma));
+  Json share = Json::object(), sliding = Json::object(), overrides = Json::object();
+  share["partial_rotary_factor"] = 2;
+  sliding["sliding_attention"] = share;
+  overrides["1"]["head_dim"] = 65536;
+  struct Case {
+    Json config;
+    const char* member;
+    Json value;
+    const char* text;
+  };
+  const Case cases[] = {
+      {nemotron, "num_key_value_heads", 3000000000, " = 3000000000, must be from 0 to 2147483647"},
+      {nemotron, "intermediate_size", 3000000000, " = 3000000000, must be from 0 to 2147483647"},
+      {gemma, "intermediate_size", 1500000000, " = 1500000000, must be from 0 to 1073741823"},
+      {gemma, "num_global_key_value_heads", -1, " = -1, must be from 0 to 2147483647"},
+      {gemma, "global_head_dim", 65536, " = 65536, must be from 1 to 65535"},
+      {headless, "per_layer_config", overrides, ".1.head_dim = 65536, must be from 1 to 65535"},
+      {gemma, "rope_parameters", sliding,
+       ".sliding_attention.partial_rotary_factor = 2, must be above 0 and at most 1"}};
+  for (const Case& c : cases) {
+    Json config = c.config;
+    config[c.member] = c.value;
+    const std::string text = std::string("config.json: ") + c.member + c.text;
+    expect_error<FormatError>([&] { entries_of(config); }, {text});
+  }
+}
+
+/// These are the heads where config.json has no number of them. The epsilon has its own key.
+TEST_F(GgufHostile, NemotronHasAsManyKeyHeadsAsQueries) {
+  Json config = nemotron_config();
+  config.erase("num_key_value_heads");
+  std::map<std::string, NewValue> entries;
+  for (const NewEntry& e : entries_of(config)) entries[e.key] = e.value;
+  EXPECT_EQ(entries.at("nemotron_h.attention.head_count_kv").numbers,
+            (std::vector<std::int64_t>{0, 4, 0}));
+  EXPECT_TRUE(entries.contains("nemotron_h.attention.layer_norm_epsilon"));
+  EXPECT_FALSE(entries.contains("nemotron_h.attention.layer_norm_rms_epsilon"));
 }
 
 }  // namespace nvfp4::gguf::hostile_test
