@@ -239,7 +239,7 @@ TEST_F(CacheScales, OfAttentionsOfAnyNameFollowADeclaration) {
     const std::string cache = R"("kv_cache_scheme": {"num_bits": 8, "type": "float"})";
     write_model(
         in, {shard},
-        declared ? R"({"quantization_config": {"quant_method": "x", )" + cache + "}}" : "{}");
+        declared ? R"({"quantization_config": {"quant_method": "fp8", )" + cache + "}}" : "{}");
     auto run = quantize_options(in, out_);
     run.overwrite = true;
     quantize_checkpoint(run);

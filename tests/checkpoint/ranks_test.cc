@@ -83,6 +83,7 @@ TEST_F(Ranks, EveryRecipeGivesTheBytesOfOneProcess) {
   for (const FormatInfo& format : output_formats()) {
     if (!format.extension.empty()) continue;
     for (const std::string recipe : {"all", "mlp", "experts", "nvidia", "w4a16"}) {
+      if (format.name == "mlx" && recipe == "nvidia") continue;  // MLX has no FP8
       const std::string name = fmt::format("{}-{}", format.name, recipe);
       SCOPED_TRACE(name);
       auto one = quantize_options(in_, dir_ / name);
