@@ -133,7 +133,7 @@ class Weight {
     if (t_.shape.size() > 2 && t_.elements() == 0)
       return defect("wrong-shape", fmt::format("{}: {}, a stack must not be empty",
                                                t_.data.describe(), form_of(t_.data)));
-    const std::int64_t rows = t_.transposed ? 0 : t_.elements() / t_.cols();
+    const std::int64_t rows = t_.transposed || denominator_ ? 0 : t_.elements() / t_.cols();
     if (t_.global)
       t_.globals = read_globals(t_.global, "weight", rows);
     else
@@ -198,8 +198,14 @@ class Weight {
     const std::vector<float> values = read_numbers(t, which, rows);
     std::vector<float> below = {1};
     if (denominator_ && &t == &t_.global) below = read_numbers(denominator_, which, 0);
+    if (values.empty() || below.empty()) return {};
+    if (std::ranges::find(below, 0.0f) != below.end()) {
+      defect("global-scale-invalid", fmt::format("{}: has a 0, must not: '{}' is divided by it",
+                                                 denominator_.describe(), printable(t.info->name)));
+      return {};
+    }
     std::vector<GlobalScale> globals;
-    for (std::size_t i = 0; i < std::max(values.size(), below.size()) && !values.empty(); ++i)
+    for (std::size_t i = 0; i < std::max(values.size(), below.size()); ++i)
       globals.push_back(
           senses_.both(t, i, values[values.size() == 1 ? 0 : i] / below[below.size() == 1 ? 0 : i],
                        names_.divisors));
