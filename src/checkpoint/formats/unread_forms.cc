@@ -69,8 +69,8 @@ constexpr std::string_view kKnownOthers =
 /// Values of "quant_method" of programs that write codes, so that plain weights are plain. Others
 /// may change the weights at load time.
 constexpr std::string_view kMethodsOfCodes =
-    "auto-round awq bitsandbytes compressed-tensors fbgemm_fp8 fp8 gptq modelopt modelopt_fp4 "
-    "modelopt_mixed mxfp4 nvfp4 quark torchao";
+    "auto-round awq awq_marlin bitsandbytes compressed-tensors eetq fbgemm_fp8 fp8 gptq "
+    "gptq_marlin hqq mlx modelopt modelopt_fp4 modelopt_mixed mxfp4 nvfp4 quanto quark torchao";
 
 bool is_any(DType dtype, std::initializer_list<DType> list) {
   return std::ranges::find(list, dtype) != list.end();
@@ -206,8 +206,9 @@ std::optional<Defect> unread_declaration(const Declared& declared,
     return std::nullopt;
   return defect(declared.file,
                 fmt::format("quant_method = '{}' is not known, and no weight is quantized in a "
-                            "known way",
-                            printable(method)),
+                            "known way: must be one of {}; hint: remove quantization_config if "
+                            "the weights are plain",
+                            printable(method), fmt::join(methods, ", ")),
                 method);
 }
 
