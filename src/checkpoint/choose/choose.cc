@@ -188,7 +188,8 @@ class Chooser {
                         options_.w4a4.value_or(0), options_.statistics->string(), without_inputs_,
                         inputs_, printable(first_without_), without_inputs_ > 1 ? ", ..." : "");
     require<ValueError>(multiplications_ > 0 && std::isfinite(multiplications_),
-                        ErrorCode::statistics, "w4a4 = {}: {} has no counts of tokens",
+                        ErrorCode::statistics,
+                        "w4a4 = {}: {} has no counts of tokens; hint: nvfp4 calibrate writes them",
                         options_.w4a4.value_or(0), options_.statistics->string());
   }
 
