@@ -125,7 +125,9 @@ TEST_F(W4A4, OptionsThatDoNotFitAreErrors) {
   fails([](auto& o) { o.w4a4 = 1.5; }, {"w4a4 = 1.5", "from 0 to 1"});
   fails([](auto& o) { o.statistics.reset(); }, {"w4a4 = 0.5", "statistics are not set"});
   fails([](auto& o) { o.scheme = Scheme::w4a16; }, {"w4a4 = 0.5", "scheme w4a16"});
-  fails([](auto& o) { o.recipe = "mlp"; }, {"w4a4", "recipe"});
+  fails([](auto& o) { o.recipe = "mlp"; }, {"w4a4 = 0.5", "recipe"});
+  fails([](auto& o) { o.format = "mlx"; },
+        {"w4a4 = 0.5", "format mlx has no scales of inputs", "hint"});
 }
 
 }  // namespace nvfp4::activation_budget_test

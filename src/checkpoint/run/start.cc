@@ -8,6 +8,7 @@
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/source/adapter.h"
 #include "checkpoint/source/share_out.h"
+#include "core/printable.h"
 #include "core/require.h"
 #include "quantizers/method.h"
 
@@ -119,15 +120,24 @@ RunContext start_run(TransformOptions& options) {
   if (options.recipe) recipe = read_recipe(options.recipe->string());
   if (recipe && recipe->scheme) options.scheme = *recipe->scheme;
   if (weights_only) {
-    require<OptionsError>(!options.w4a4, "w4a4 is set, and {} has no input scales", options.format);
+    require<OptionsError>(
+        !options.w4a4,
+        "w4a4 = {}: format {} has no scales of inputs; hint: leave w4a4 out or take "
+        "another format",
+        options.w4a4.value_or(0), options.format);
     options.scheme = Scheme::w4a16;
     options.takes_scheme = false;
   }
   // A recipe that changes nothing leaves no trace: the output has the bytes of a run without it.
   if (!recipe || (recipe->rules.empty() && recipe->kv_cache.empty())) return run;
-  require<OptionsError>(!options.has_budget(),
-                        "bits, size or w4a4 is set and a recipe is given, which chooses the "
-                        "layers, too; hint: leave one of them out");
+  const std::string budget = options.bits   ? fmt::format("bits = {}", *options.bits)
+                             : options.size ? fmt::format("size = {}", *options.size)
+                             : options.w4a4 ? fmt::format("w4a4 = {}", *options.w4a4)
+                                            : "";
+  require<OptionsError>(budget.empty(),
+                        "{} and recipe = {} are both set, and both choose the layers; hint: leave "
+                        "one of them out",
+                        budget, printable(options.recipe->string()));
   options.layers = std::make_shared<const Recipe>(std::move(*recipe));
   return run;
 }
