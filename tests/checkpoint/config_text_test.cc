@@ -19,6 +19,28 @@ TEST(ConfigText, NumbersThatOnlyPythonHasStay) {
                                R"("time_step_limit":[0.0,Infinity])"));
 }
 
+TEST(ConfigText, OnlyDeclarationsOfMlxGo) {
+  const TempDir dir;
+  write_tiny_llama(dir / "a");
+  const std::string of_mlx = R"("quantization": {"group_size": 16, "bits": 4, "mode": "nvfp4"}, )",
+                    other = R"("quantization": {"bits": 4}, )";
+  const std::pair<std::string, std::string> rows[] = {
+      {other, of_mlx}, {of_mlx, other}, {other, other}};
+  for (const auto& [outer, inner] : rows) {
+    SCOPED_TRACE(outer + inner);
+    const std::string tail = R"("torch_dtype":"bfloat16"})";
+    write_text(dir / "a" / "config.json",
+               "{" + outer + R"("text_config": {)" + inner + R"("x": 1}, )" + tail);
+    fs::remove_all(dir / "b");
+    quantize_checkpoint(quantize_options(dir / "a", dir / "b"));
+    const std::string out = read_text(dir / "b" / "config.json");
+    EXPECT_EQ(out.find("group_size\": 16, \"bits\": 4, \"mode"), out.npos) << out;
+    EXPECT_EQ(out.find(R"({"quantization": {"bits": 4}, "text)") != out.npos, outer == other)
+        << out;
+    EXPECT_EQ(out.find(R"({"quantization": {"bits": 4}, "x")") != out.npos, inner == other) << out;
+  }
+}
+
 TEST(ConfigText, NoQuantizationIsLeftOverPlainWeights) {
   const TempDir dir;
   write_tiny_llama(dir / "a");

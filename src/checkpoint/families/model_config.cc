@@ -48,6 +48,10 @@ const Json& language_model_config(const Json& json) {
   return inner;
 }
 
+bool is_mlx(const Json& json) {
+  return !json.contains("quant_method") && json.contains("group_size") && json.contains("bits");
+}
+
 bool ModelConfig::is(std::string_view model_type) const {
   return std::find(model_types.begin(), model_types.end(), model_type) != model_types.end();
 }
@@ -81,7 +85,8 @@ ModelConfig parse_model_config(std::string text, const std::string& file, const 
       0)
     config.first_mtp_layer = first_integer(language, {"num_hidden_layers"});
   config.quantizes_language_model =
-      &language != &json && (language.contains(kKey) || language.contains(kOldKey));
+      &language != &json && (language.contains(kKey) || language.contains(kOldKey) ||
+                             is_mlx(language.value(kMlxKey, Json())));
   config.text = std::move(text);
   return config;
 }
@@ -91,11 +96,14 @@ std::string without_quantization_config(const ModelConfig& config) {
   JsonEdits edits(config.text);
   bool outermost = true;
   visit_parts(config.text, [&](const std::vector<JsonMember>& members) {
-    for (const char* key : {kKey, kOldKey})
-      if (outermost || config.quantizes_language_model) edits.remove(members, key);
-    const auto of_mlx = std::ranges::find(members, kMlxKey, &JsonMember::key);
-    if (outermost && of_mlx != members.end() && config.text[of_mlx->begin] == '{')
-      edits.remove(members, kMlxKey);
+    const auto is_of_mlx = [&](const JsonMember& m) {
+      return m.key == kMlxKey && m.is_object(config.text) &&
+             is_mlx(parse_config_json(config.text.substr(m.begin, m.end - m.begin), config.file));
+    };
+    if (outermost || config.quantizes_language_model) {
+      for (const char* key : {kKey, kOldKey}) edits.remove(members, key);
+      if (std::ranges::any_of(members, is_of_mlx)) edits.remove(members, kMlxKey);
+    }
     outermost = false;
   });
   return edits.apply();

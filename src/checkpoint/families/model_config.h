@@ -39,6 +39,10 @@ ModelConfig parse_model_config(std::string text, const std::string& file, const 
 /// configuration.
 const Json& language_model_config(const Json& json);
 
+/// Reports whether a configuration of quantization is that of MLX, which names no method.
+/// Source: github.com/ml-explore/mlx-lm, mlx_lm/utils.py, load_model().
+bool is_mlx(const Json& json);
+
 /// Returns the text of a valid JSON object with the member at its end, or without it. All other
 /// bytes stay.
 std::string with_member(const std::string& text, std::string_view key, const Json& json);

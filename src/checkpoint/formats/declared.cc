@@ -69,12 +69,6 @@ bool is_nothing(const Json& json) {
   return json.is_null() || (json.is_structured() && std::ranges::all_of(json, is_nothing));
 }
 
-/// Reports whether a configuration is that of MLX, which names no method.
-/// Source: github.com/ml-explore/mlx-lm, mlx_lm/utils.py, load_model().
-bool is_mlx(const Json& json) {
-  return !json.contains("quant_method") && json.contains("group_size") && json.contains("bits");
-}
-
 /// Returns the member of a configuration that declares a form that is not read, or null.
 std::optional<UnreadMember> unread_member(const Json& json, const std::string& file) {
   if (is_mlx(json)) {
