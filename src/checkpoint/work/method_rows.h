@@ -20,7 +20,8 @@ struct Outcome {
   std::vector<ChosenRows> chosen_rows = {};
   OutputError output = {};  ///< gptq: the error over the calibration text
   GramFactor::By factored = GramFactor::By::nobody;
-  /// Only in a format without global scales: the squared error that one would give, otherwise -1.
+  /// Only in a format without global scales: the squared error that one global scale for each chunk
+  /// of rows would give, otherwise -1.
   float error_with_global = -1;
   /// Indices of the clamped blocks in the source's scales, flattened.
   std::vector<std::int64_t> clamped = {};

@@ -168,8 +168,8 @@ class QuantizeWork final : public Nvfp4Work {
                       Buffers& buffers) const override;
   double weighted_error(const MatrixRows& rows, const EncodedChunk& chunk, float global,
                         std::span<const double> squares) const override;
-  /// Returns the squared error that rows would have with a global scale. `method` has no Gram
-  /// matrix.
+  /// Returns the squared error that a chunk of rows would have with one global scale of its own.
+  /// `method` has no Gram matrix.
   double error_with_global(const MatrixRows& rows, RowsMethod method, Buffers& buffers) const;
 };
 
