@@ -186,6 +186,7 @@ class ConfigCheck {
   void check_kept(const Declared& d, const LogicalTensor& t, const std::string& module) {
     if (!t.name.ends_with(".weight") || t.shape.size() != 2) return;
     if (!d.layers.empty()) return;
+    if (d.method == "mlx") return;  // its readers go by the tensors
     const bool is_experts_only = !d.moe_algorithm.empty();
     if (is_experts_only) return;
     const Selection s = classify(*t.data.info, subject_.model_type);
