@@ -1,4 +1,4 @@
-"""nvfp4.engines.quantize_weights(): new weights of a served model."""
+"""nvfp4.engines.refit.quantize_weights(): new weights of a served model."""
 
 import os
 import sys
@@ -48,5 +48,15 @@ def test_wrong_weights_are_errors(folders):
         list(quantize_weights([(name, weights[name][:64])], served))
     with pytest.raises(nvfp4.FormatError, match="q_proj did not come.*k_proj"):
         list(quantize_weights(((n, w) for n, w in weights.items() if n != name), served))
+    with pytest.raises(nvfp4.FormatError, match="q_proj.weight came twice"):
+        list(quantize_weights([*weights.items(), (name, weights[name])], served))
+    with pytest.raises(nvfp4.FormatError, match="config.json cannot be read"):
+        list(quantize_weights(weights.items(), folders))
     with pytest.raises(nvfp4.FormatError, match="no quantization_config"):
         list(quantize_weights(weights.items(), folders / "new" / "llama"))
+
+
+def test_stacks_of_experts_are_errors(folders):
+    served = make(folders / "served", "qwen3_moe", "w4a16", "modelopt")
+    with pytest.raises(nvfp4.UnsupportedError, match="gate_up_proj: a stack of experts"):
+        list(quantize_weights(MODELS["qwen3_moe"]().state_dict().items(), served))
