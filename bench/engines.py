@@ -4,11 +4,11 @@
 Synthetic models with random weights, made on the GPU: Llama 8 B, and a mixture of experts like Qwen3-30B-A3B with 12 layers or
 with `--layers` of them.
 
-  engines.py make FOLDER                 checkpoints, 16 GB in BF16 for each model; a RAM disk loads fastest
-  engines.py run FOLDER --json FILE      runs every kind on every model, a process for each, and prints a table
-  engines.py table FILE...               prints the table again
-  engines.py say CHECKPOINT --json FILE  writes 128 greedy tokens and their log probabilities
-  engines.py agree FILE FILE...          compares such files with the first
+  engines.py make FOLDER                     checkpoints, 16 GB in BF16 for each model; a RAM disk loads fastest
+  engines.py run FOLDER --json FILE          runs every kind on every model, a process for each, and prints a table
+  engines.py table FILE...                   prints the table again
+  engines.py decode CHECKPOINT --json FILE   writes 128 greedy tokens and their log probabilities
+  engines.py compare FILE FILE...            compares such files with the first
 
 `run` decodes 128 tokens after prompts of 64 random tokens, greedily, at each batch: output tokens per second of the whole call,
 prompts included; and long prompts, eight of 1024 for example: input tokens per second until each has its first output token.
@@ -281,7 +281,7 @@ def table(files):
                                                                if c in cells and c in other))
 
 
-def say(options):
+def decode(options):
     """Writes the greedy continuation of one prompt: tokens, log probabilities of the 20 likeliest at each place."""
     import vllm
 
@@ -293,7 +293,7 @@ def say(options):
     write(options.json, dict(engine=json.loads(options.engine), tokens=list(out.token_ids), places=places))
 
 
-def agree(options):
+def compare(options):
     """Prints for each file the first token that differs from the first file's, and how far log probabilities are apart there."""
     first, *others = (json.loads(pathlib.Path(file).read_text(encoding="utf-8")) for file in options.files)
     for other in others:
@@ -328,17 +328,17 @@ def main():
         command.add_argument("--logs", type=pathlib.Path, metavar="FOLDER", help="what vLLM printed")
         command.add_argument("--limit-s", type=float, default=1e9, help="end by then")
         command.add_argument("--least-s", type=float, default=60, help="begin no kind with less time left")
-    command = commands.add_parser("say")
+    command = commands.add_parser("decode")
     command.add_argument("folder", type=pathlib.Path)
     command.add_argument("--tokens", nargs="+", type=int, default=list(range(100, 164)), help="the prompt")
     command.add_argument("--engine", default="{}", metavar="JSON")
     command.add_argument("--json", metavar="FILE")
-    for name in ("table", "agree"):
+    for name in ("table", "compare"):
         commands.add_parser(name).add_argument("files", nargs="+")
     options = parser.parse_args()
     if options.command == "table":
         return table(options.files)
-    return {"make": make, "run": run, "one": one, "say": say, "agree": agree}[options.command](options)
+    return {"make": make, "run": run, "one": one, "decode": decode, "compare": compare}[options.command](options)
 
 
 if __name__ == "__main__":
