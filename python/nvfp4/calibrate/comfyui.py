@@ -52,6 +52,6 @@ def comfyui_name(module, model_class):
     """Returns the module's name in ComfyUI's file, or its own name outside the blocks. Raises InvalidValueError for a
     class whose names are not known."""
     if model_class not in NAMES:
-        raise InvalidValueError(f"comfyui: True for {model_class}, must be one of {', '.join(NAMES)}")
+        raise InvalidValueError(f"comfyui = True: the module is a {model_class}, must be one of {', '.join(NAMES)}")
     matches = ((pattern.fullmatch(module), name) for pattern, name in NAMES[model_class])
     return next((found.expand(name) for found, name in matches if found), module)
