@@ -48,6 +48,14 @@ def close_to_one_step(codes, scales, global_scale, y):
     assert np.all(np.abs(decoded - y) <= np.repeat(blocks, 16, -1) / 5)
 
 
+def test_nvfp4_quantize_has_the_bytes_of_transformer_engine():
+    """The vector "ramp" of tests/golden/te_exact_test.cc. In the other sense its global scale gives other bytes."""
+    x = ((np.arange(16, dtype=np.float32) - 7.5) / 4).reshape(1, 16)
+    q, sf = nvfp4.nvfp4_quantize(x, np.float32(2688 / 1.875), SfLayout.layout_linear)
+    assert bytes(q).hex().upper() == "FFEECD9A21546677" and bytes(sf) == b"\x7e"
+    assert bytes(nvfp4.nvfp4_quantize(x, np.float32(1.875 / 2688), SfLayout.layout_linear)[0]) != bytes(q)
+
+
 @pytest.mark.parametrize("layout", SfLayout)
 @pytest.mark.parametrize("shape", [(1, 64), (5, 80), (129, 272)])
 def test_nvfp4_quantize_and_back(layout, shape):
