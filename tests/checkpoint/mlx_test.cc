@@ -87,6 +87,7 @@ TEST_F(Mlx, QuantizesWithGlobalScaleOne) {
   EXPECT_EQ(folder.config.at("quantization"), expected);
   EXPECT_EQ(folder.config.at("quantization_config"), expected);
   EXPECT_TRUE(folder.hf_quant.is_null());
+  EXPECT_EQ(findings_of(dir / "mlx"), "");
   const LoadedModel in(dir / "source"), out(dir / "mlx");
   const std::string name = "model.layers.0.self_attn.q_proj";
   const LoadedModel::Tensor &w = in.at(name + ".weight"), &codes = out.at(name + ".weight"),

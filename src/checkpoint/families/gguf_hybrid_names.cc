@@ -157,6 +157,7 @@ constexpr Architecture nemotron_h(std::string_view name, std::span<const NameGro
           .activation = "relu2",
           .numbers = kMambaNumbers,
           .epsilon = {"layer_norm_epsilon", "attention.layer_norm_epsilon"},
+          .default_epsilon = 1e-5,
           .foreign = false};
 }
 /// Returns the row of a Qwen3.5 model without or with the prefix of models that also see.

@@ -151,6 +151,7 @@ struct Architecture {
   std::span<const NumberKey> numbers = {};
   /// The epsilon of the norms.
   NumberKey epsilon = {"rms_norm_eps", "attention.layer_norm_rms_epsilon"};
+  double default_epsilon = 1e-6;  ///< of transformers, where config.json has none
   /// Layers for multi-token prediction follow the others.
   bool predicts = false;
   /// config.json can be made of the keys of a file from another program.

@@ -285,7 +285,7 @@ std::vector<NewEntry> entries_of(const Json& config, const Architecture& archite
   out.optional("vocab_size", {"vocab_size"});
   const std::string epsilon(architecture.epsilon.model);
   out.add(std::string(architecture.epsilon.file),
-          new_f32(positive_of(config, epsilon.c_str(), 1e-6)));
+          new_f32(positive_of(config, epsilon.c_str(), architecture.default_epsilon)));
   for (const NumberKey& number : architecture.numbers) {
     const std::string name(number.model), key(number.file);
     if (number.factor)

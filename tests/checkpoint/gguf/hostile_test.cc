@@ -197,15 +197,15 @@ TEST_F(GgufHostile, NumbersOfConfigJsonFitTheFile) {
   }
 }
 
-/// These are the heads where config.json has no number of them. The epsilon has its own key.
-TEST_F(GgufHostile, NemotronHasAsManyKeyHeadsAsQueries) {
+/// These are the values where config.json has none. The epsilon has its own key.
+TEST_F(GgufHostile, NemotronHasTheDefaultsOfTransformers) {
   Json config = nemotron_config();
-  config.erase("num_key_value_heads");
+  for (const char* key : {"num_key_value_heads", "layer_norm_epsilon"}) config.erase(key);
   std::map<std::string, NewValue> entries;
   for (const NewEntry& e : entries_of(config)) entries[e.key] = e.value;
   EXPECT_EQ(entries.at("nemotron_h.attention.head_count_kv").numbers,
             (std::vector<std::int64_t>{0, 4, 0}));
-  EXPECT_TRUE(entries.contains("nemotron_h.attention.layer_norm_epsilon"));
+  EXPECT_EQ(std::get<double>(entries.at("nemotron_h.attention.layer_norm_epsilon").value), 1e-5);
   EXPECT_FALSE(entries.contains("nemotron_h.attention.layer_norm_rms_epsilon"));
 }
 
