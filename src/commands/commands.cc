@@ -32,10 +32,10 @@ Examples:
 )";
 
 constexpr const char* kConvertNotes = R"(
-NVFP4 weights are not rounded again unless --allow round is given for MLX: codes
-and scales keep their values, and a conversion back gives the same tensors. MXFP4 weights keep their values. Weights
-that a GGUF file cannot hold become BF16 or Q8_0 (--rest), and the summary says
-so.
+NVFP4 weights are not rounded again, except by --allow round: codes and scales
+keep their values, and a conversion back gives the same tensors. MXFP4 weights
+keep their values. Weights that a GGUF file cannot hold become BF16 or Q8_0
+(--rest), and the summary says so.
 
 Examples:
   nvfp4 convert Llama-3.1-8B-NVFP4 out --to compressed-tensors
