@@ -54,6 +54,10 @@ TEST_F(Mlx, ReadsEveryForm) {
 TEST_F(Mlx, StacksBecomeExpertsOfTheFamily) {
   const std::pair<const char*, std::vector<std::string>> rows[] = {
       {"mlp.switch_mlp.down_proj", {"mlp.experts.0.down_proj", "mlp.experts.1.down_proj"}},
+      {"block_sparse_moe.switch_mlp.gate_proj",
+       {"block_sparse_moe.experts.0.w1", "block_sparse_moe.experts.1.w1"}},
+      {"block_sparse_moe.switch_mlp.down_proj",
+       {"block_sparse_moe.experts.0.w2", "block_sparse_moe.experts.1.w2"}},
       {"block_sparse_moe.switch_mlp.up_proj",
        {"block_sparse_moe.experts.0.w3", "block_sparse_moe.experts.1.w3"}},
   };
