@@ -93,7 +93,9 @@ FAMILIES = {
     "qwen3_5": ("Qwen3_5", LINEAR, "QWEN35", LINEAR_KEYS | SECTIONS),
     "qwen3_5_moe": ("Qwen3_5Moe", LINEAR | EXPERTS | dict(shared_expert_intermediate_size=64), "QWEN35MOE",
                     LINEAR_KEYS | SECTIONS | EXPERT_KEYS),
-    "qwen3_next": ("Qwen3Next", LINEAR | EXPERTS | dict(shared_expert_intermediate_size=64, norm_topk_prob=True),
+    # in_proj_qkvz is copied in two chunks
+    "qwen3_next": ("Qwen3Next", LINEAR | EXPERTS | dict(hidden_size=384, shared_expert_intermediate_size=64,
+                                                        norm_topk_prob=True),
                    "QWEN3NEXT", LINEAR_KEYS | EXPERT_KEYS),
 }
 
@@ -228,7 +230,7 @@ def test_keys_are_those_of_the_converter(family):
     prefix = gguf.MODEL_ARCH_NAMES[getattr(gguf.MODEL_ARCH, architecture)]
     reader = gguf.GGUFReader(folder / "model.gguf")
     assert reader.get_field("general.architecture").contents() == prefix
-    common = {"block_count": config["num_hidden_layers"], "embedding_length": 128, "context_length": 512,
+    common = {"block_count": config["num_hidden_layers"], "embedding_length": config["hidden_size"], "context_length": 512,
               "attention.head_count": 4, "attention.head_count_kv": 2, "vocab_size": 320, "feed_forward_length": 192}
     expected = common | keys
     if name == "qwen3_5_moe":
