@@ -30,7 +30,7 @@ void CommandLine::add(const CommandOption& option) {
       option.set(arguments, words);
     } catch (const ValueError& e) {
       std::string_view what = e.what();
-      const std::size_t end = what.find_first_not_of("abcdefghijklmnopqrstuvwxyz_");
+      const std::size_t end = what.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789");
       if (what.substr(std::min(end, what.size())).starts_with(" = ")) what.remove_prefix(end + 3);
       throw UsageError(fmt::format("{}: {}", option.name(), what),
                        e.code == ErrorCode::value ? ErrorCode::usage : e.code);

@@ -29,7 +29,7 @@ class Parser(argparse.ArgumentParser):
 def fail(error):
     """Prints an error as the program does, with a hint, and returns the exit status."""
     message = str(error).partition("; hint: ")[0]
-    if found := re.match("([a-z_]+) = (?:'?(.*?)'?(?=, must be ))?", message):
+    if found := re.match("([a-z][a-z0-9_]*) = (?:'?(.*?)'?(?=, must be ))?", message):
         value = " " if found[2] is None else f": '{found[2]}'"
         message = f"--{found[1].replace('_', '-')}{value}{message[found.end():]}"
     print(f"nvfp4: error: {printable(message)} [{error.code}]\nhint: {printable(error.fix)}", file=sys.stderr)
