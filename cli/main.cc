@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <initializer_list>
 #include <memory>
 #include <new>
 #include <string>
@@ -16,6 +17,7 @@
 #include "commands.h"
 #include "help.h"
 #include "interrupt.h"
+#include "nvfp4/checkpoint/verify.h"
 #include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
 #include "platform/terminal.h"
@@ -45,28 +47,29 @@ int fail(std::string message, int status, ErrorCode code) {
   return status;
 }
 
-/// Returns the meaning and fix of a code such as "NV0102".
-std::string code_text(const ErrorInfo& c) {
-  return fmt::format("{}  {}\n\n  type  {}\n  fix   {}\n", c.name(), c.meaning, c.type, c.fix);
+/// Returns the code, its meaning, and lines with names such as its fix.
+std::string code_text(std::string_view code, std::string_view meaning,
+                      std::initializer_list<std::pair<const char*, std::string_view>> lines) {
+  std::string out = fmt::format("{}  {}\n\n", code, meaning);
+  for (const auto& [name, text] : lines) out += fmt::format("  {:<8}{}\n", name, text);
+  return wrapped(stdout, out);
 }
 
-/// Returns the page docs/errors.md, a list of all codes.
-std::string code_page() {
-  std::string out =
-      "# Errors\n"
-      "\n"
-      "Every error has a code that stays the same when its text changes. It is at the end of the "
-      "message,\n"
-      "in `error.code` with `--json`, and in `error.code` in Python. The line `hint:` below it "
-      "says what to do.\n"
-      "`nvfp4 help NV0102` shows the fix of a code; `nvfp4 help errors` writes this page.\n"
-      "[findings.md](findings.md) lists the findings of `nvfp4 verify`.\n";
-  std::string_view type;
+/// Returns the help of a code of an error or a finding, or of all of them, or "".
+std::string help_of_codes(std::string_view topic) {
+  std::string list;
   for (const ErrorInfo& c : error_codes()) {
-    if (c.type != type) out += fmt::format("\n## {}\n\n", type = c.type);
-    out += fmt::format("- {}: {}\n", c.name(), c.meaning);
+    if (c.name() == topic) return code_text(topic, c.meaning, {{"type", c.type}, {"fix", c.fix}});
+    if (topic == "errors") list += fmt::format("{}  {}: {}\n", c.name(), c.type, c.meaning);
   }
-  return out;
+  for (const FindingKind& k : finding_kinds()) {
+    const std::string_view severity = severity_name(k.severity);
+    if (k.code == topic)
+      return code_text(topic, k.meaning,
+                       {{"level", severity}, {"loader", k.effect}, {"fix", k.fix}});
+    if (topic == "findings") list += fmt::format("{} ({}): {}\n", k.code, severity, k.meaning);
+  }
+  return wrapped(stdout, list);
 }
 
 /// Returns the command with this name. Throws CLI::ValidationError.
@@ -78,9 +81,7 @@ const Command& topic_command(const char* of, const std::string& topic) {
 
 void show_help(const std::string& topic) {
   if (topic.empty()) return print(help_text(program()));
-  if (topic == "errors") return print(code_page());
-  for (const ErrorInfo& code : error_codes())
-    if (code.name() == topic) return print(wrapped(stdout, code_text(code)));
+  if (const std::string text = help_of_codes(topic); !text.empty()) return print(text);
   print(help_text(topic_command("help", topic)));
 }
 

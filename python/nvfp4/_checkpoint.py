@@ -168,7 +168,7 @@ corrected.
 """)
 
 verify = _function(_COMMANDS["verify"], """
-docs/findings.md lists the kinds of findings. Returns the report of `nvfp4 verify --json`, as a
+`nvfp4 help findings` lists the kinds of findings. Returns the report of `nvfp4 verify --json`, as a
 dict: `broken`, `findings`, and in `loaders` the verdict of each loader ('reads', 'refuses',
 'misreads', 'unknown') and its reason. A loader that was asked also has `tensors`: names, by what
 happens to them. With ranks only the last rank has the report; the others return `missing_ranks`,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 class Error(Exception):
     """Base of everything that nvfp4 raises; the message names argument, value and rule. `code`, such as "NV0102",
-    stays when the message changes: docs/errors.md lists all."""
+    stays when the message changes: `nvfp4 help errors` lists all."""
 
     code: str = "NV0999"
 

@@ -306,7 +306,7 @@ inline constexpr OptionRow<Topic> kPage[] = {
 inline constexpr OptionRow<Topic> kTopic[] = {
     {.names = "[COMMAND]",
      .member = &Topic::topic,
-     .text = "a command, an error code, or \"errors\" for all codes"},
+     .text = "a command, a code of an error or of a finding, errors, or findings"},
 };
 
 /// The program's own flags.

@@ -88,7 +88,7 @@ Example:
 )";
 
 constexpr const char* kVerifyNotes = R"(
-docs/findings.md explains every code. Exit status: 0 no fault, perhaps warnings;
+nvfp4 help findings lists all codes. Exit status: 0 no fault, perhaps warnings;
 3 the files have faults, or nothing is quantized. With --for: 0 the loader reads
 them; 3 it refuses or misreads them; 4 unknown.
 
@@ -170,6 +170,7 @@ constexpr const char* kHelpNotes = R"(
 Examples:
   nvfp4 help quantize
   nvfp4 help NV0102
+  nvfp4 help findings
 )";
 
 constexpr const char* kProgramNotes = R"(

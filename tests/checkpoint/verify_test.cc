@@ -66,19 +66,6 @@ TEST(Verify, EveryCodeHasARow) {
   EXPECT_EQ(rows, every_code());
 }
 
-TEST(Verify, ThePageListsEveryCodeOnce) {
-  const std::string page = read_text(fs::path(NVFP4_SOURCE_DIR) / "docs" / "findings.md");
-  std::size_t lines = 0;
-  for (std::size_t at = page.find("\n- `"); at != page.npos; at = page.find("\n- `", at + 1))
-    ++lines;
-  EXPECT_EQ(lines, finding_kinds().size());
-  for (const FindingKind& k : finding_kinds()) {
-    const std::string line =
-        fmt::format("\n- `{}` ({}): {}\n", k.code, severity_name(k.severity), k.meaning);
-    EXPECT_THAT(page, HasSubstr(line)) << line;
-  }
-}
-
 TEST(Verify, SourceThatMatchesWithdrawsGuesses) {
   for (const Row& row : table::rows_of("verify.txt")) {
     if (row.name != "scales-look-swizzled" && row.name != "global-scale-sense") continue;

@@ -32,7 +32,7 @@ enum class Repair : std::uint8_t {
   impossible,   ///< it refuses the checkpoint
 };
 
-/// A kind of finding. docs/findings.md lists all kinds.
+/// A kind of finding.
 struct FindingKind {
   std::string_view code;
   Severity severity;
@@ -41,7 +41,7 @@ struct FindingKind {
   std::string_view fix;
   Repair repair = Repair::none;
 };
-/// Returns all kinds, as in docs/findings.md.
+/// Returns all kinds.
 std::span<const FindingKind> finding_kinds();
 
 /// A finding in a checkpoint.

@@ -11,8 +11,7 @@
 namespace nvfp4 {
 namespace {
 
-// A code keeps its meaning and is never reused. docs/errors.md is generated from this table:
-// nvfp4 help errors > docs/errors.md
+// A code keeps its meaning and is never reused.
 constexpr ErrorInfo kCodes[] = {
     {ErrorCode::disk_full, "IoError", "the disk is full",
      "free space, then run again, with --resume if the command has it; or write elsewhere"},

@@ -14,7 +14,7 @@ using enum Repair;
 constexpr std::string_view kUncertain = "verify with --source to be certain; ";
 
 // The columns are code, severity, meaning, effect in a loader, fix, and what repair does unless it
-// mends the fault by itself. docs/findings.md lists the first three.
+// mends the fault by itself.
 constexpr FindingKind kKinds[] = {
     // Files
     {"interrupted", error, "an interrupted run left the folder",
