@@ -19,11 +19,9 @@ class W4A4 : public ::testing::Test {
     return all;
   }
   QuantizeCheckpointOptions options(double share, std::optional<double> bits = {}) const {
-    auto options = quantize_options(in_, out_);
-    options.w4a4 = share;
+    auto options =
+        quantize_options(in_, out_, {"--w4a4", share, "--statistics", dir_ / "s", "--overwrite"});
     options.bits = bits;
-    options.statistics = dir_ / "s";
-    options.overwrite = true;
     return options;
   }
   QuantizeReport run(const std::map<std::string, TestStatistics>& all, double share,

@@ -39,10 +39,10 @@ TEST(AFamilyMore, IsQuantizedByItsRow) {
                 random_tensor("model.layers.0.experts.down_proj", {2, 64, 64})}},
               R"({"model_type": "tartan"})");
   // Without its row nothing tells rows from columns of square experts.
-  expect_error<ValueError>([&] { quantize_checkpoint(quantize_options(dir / "in", dir / "out")); },
+  expect_error<ValueError>([&] { quantize_checkpoint(dir / "in", dir / "out"); },
                            {"gate_up_proj", "do not tell rows from columns"});
   const AddedFamily added(kTartan);
-  const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  const QuantizeReport report = quantize_checkpoint(dir / "in", dir / "out");
   for (const TensorReport& t : report.tensors)
     EXPECT_EQ(t.reason, t.name == "model.layers.0.loom.weight" ? "a loom is no matrix product" : "")
         << t.name;

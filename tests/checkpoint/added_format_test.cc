@@ -48,9 +48,7 @@ class AFormatMore : public testing::Test {
  protected:
   AFormatMore() { write_tiny_llama(dir_ / "in"); }
   void quantize(const std::string& format) {
-    auto options = quantize_options(dir_ / "in", dir_ / format);
-    options.format = format;
-    quantize_checkpoint(options);
+    quantize_checkpoint(dir_ / "in", dir_ / format, {"--format", format});
   }
   VerifyReport verified(const char* name) const {
     return verify_checkpoint(verify_options(dir_ / name));

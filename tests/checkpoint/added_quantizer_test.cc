@@ -13,8 +13,7 @@ class AQuantizerMore : public testing::Test {
     write_statistics(statistics_, llama_statistics());
   }
   QuantizeReport quantize_by(const std::string& method, bool with_statistics) {
-    auto options = quantize_options(dir_ / "in", dir_ / method);
-    options.method = method;
+    auto options = quantize_options(dir_ / "in", dir_ / method, {"--method", method});
     if (with_statistics) options.statistics = statistics_;
     return quantize_checkpoint(options);
   }

@@ -12,7 +12,7 @@ class Apart : public ::testing::Test {
  protected:
   Apart() {
     write_tiny_llama(dir_ / "in");
-    quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "out"));
+    quantize_checkpoint(dir_ / "in", dir_ / "out");
     fs::copy(dir_ / "in", dir_ / "copy", fs::copy_options::recursive);
     write_text(dir_ / "out" / "file", "read");
   }
@@ -26,9 +26,7 @@ class Apart : public ::testing::Test {
   }
 
   QuantizeCheckpointOptions over() const {
-    auto options = quantize_options(dir_ / "in", dir_ / "out");
-    options.overwrite = true;
-    return options;
+    return quantize_options(dir_ / "in", dir_ / "out", {"--overwrite"});
   }
 
   TempDir dir_;
@@ -53,9 +51,12 @@ TEST_F(Apart, LinkedShardInOutput) {
 }
 
 TEST_F(Apart, RepairSource) {
-  auto options = repair_options(dir_ / "out", dir_ / "copy", dir_ / "copy");
-  options.overwrite = true;
-  expect_refused([&] { repair_checkpoint(options); }, {"output", "is source"});
+  expect_refused(
+      [&] {
+        repair_checkpoint(
+            repair_options(dir_ / "out", dir_ / "copy", dir_ / "copy", {"--overwrite"}));
+      },
+      {"output", "is source"});
 }
 
 TEST_F(Apart, FilesOfOptionsInOutput) {

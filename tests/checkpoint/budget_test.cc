@@ -129,17 +129,13 @@ class Bits : public ::testing::Test {
  protected:
   Bits() { write_tiny_llama(in_); }
   QuantizeReport run(double bits, const std::string& format = "modelopt") {
-    auto options = quantize_options(in_, out_);
-    options.bits = bits;
-    options.format = format;
-    options.overwrite = true;
+    auto options = quantize_options(in_, out_, {"--format", format, "--overwrite"});
+    options.bits = bits;  // in any range
     return quantize_checkpoint(options);
   }
   /// Returns the bits per weight of the weights that are quantized without a recipe.
   double used(const QuantizeReport& report) const {
-    auto options = quantize_options(in_, dir_ / "dry");
-    options.dry_run = true;
-    const QuantizeReport all = quantize_checkpoint(options);
+    const QuantizeReport all = quantize_checkpoint(in_, dir_ / "dry", {"--dry-run"});
     std::set<std::string> names;
     for (const TensorReport& t : all.tensors)
       if (t.action == "quantized") names.insert(t.name);
@@ -185,8 +181,7 @@ TEST_F(Bits, ChooseFusedWeightsTogetherInEveryRun) {
               out.at(p + "self_attn.k_proj.weight").dtype);
     EXPECT_EQ(out.at(p + "mlp.gate_proj.weight").dtype, out.at(p + "mlp.up_proj.weight").dtype);
   }
-  auto options = quantize_options(in_, dir_ / "ranks");
-  options.bits = 6;
+  auto options = quantize_options(in_, dir_ / "ranks", {"--bits", 6});
   options.ranks = 3;
   for (options.rank = 0; options.rank < 3; ++options.rank) quantize_checkpoint(options);
   EXPECT_EQ(files_of(dir_ / "ranks"), files);
@@ -194,10 +189,8 @@ TEST_F(Bits, ChooseFusedWeightsTogetherInEveryRun) {
 
 TEST_F(Bits, CountWhatCalibrationSaw) {
   write_statistics(dir_ / "s.safetensors", llama_statistics());
-  auto options = quantize_options(in_, out_);
-  options.bits = 6;
-  options.statistics = dir_ / "s.safetensors";
-  const QuantizeReport report = quantize_checkpoint(options);
+  const QuantizeReport report =
+      quantize_checkpoint(in_, out_, {"--bits", 6, "--statistics", dir_ / "s.safetensors"});
   EXPECT_LE(used(report), 6);
   EXPECT_EQ(report.recipe, "the choice");
 }
@@ -241,9 +234,7 @@ TEST_F(Bits, WeighErrorsByWhatTheirChannelSaw) {
   for (std::size_t k = 0; k < s.diagonal.size(); ++k) s.diagonal[k] *= k % 7 == 0 ? 100.0f : 1.0f;
   s.amax = 2;
   write_statistics(dir_ / "s", {{module, s}});
-  auto options = quantize_options(dir_ / "one", out_);
-  options.statistics = dir_ / "s";
-  options.overwrite = true;
+  auto options = quantize_options(dir_ / "one", out_, {"--statistics", dir_ / "s", "--overwrite"});
   const auto errors_of = [&](double bits) {
     options.bits = bits;
     const QuantizeReport report = quantize_checkpoint(options);
@@ -263,11 +254,8 @@ class BitsBySensitivity : public Bits {
  protected:
   QuantizeReport chosen(const std::map<std::string, TestStatistics>& statistics, double bits) {
     write_statistics(dir_ / "s", statistics);
-    auto options = quantize_options(in_, out_);
-    options.bits = bits;
-    options.statistics = dir_ / "s";
-    options.overwrite = true;
-    return quantize_checkpoint(options);
+    return quantize_checkpoint(in_, out_,
+                               {"--bits", bits, "--statistics", dir_ / "s", "--overwrite"});
   }
   static std::map<std::string, TestStatistics> without() {
     std::map<std::string, TestStatistics> all = llama_statistics();
@@ -342,9 +330,7 @@ TEST_F(BitsBySensitivity, ThatIsNoPositiveNumberIsRefused) {
 
 TEST_F(Bits, GptqCountsOutputErrorsByGramMatrix) {
   write_llama_grams(dir_ / "grams");
-  auto options = quantize_options(in_, out_);
-  options.statistics = dir_ / "grams";
-  options.method = "gptq";
+  auto options = quantize_options(in_, out_, {"--statistics", dir_ / "grams", "--method", "gptq"});
   double kept = 0;
   for (const TensorReport& t : quantize_checkpoint(options).tensors) kept += t.output.kept;
   options.bits = 16;
@@ -361,10 +347,8 @@ class BitsByGptq : public Bits {
   std::vector<double> errors_of_one_layer(const fs::path& in) const {
     std::set<double> errors;
     for (const auto& [bits, name] : {std::pair(5.0, "4"), {9.0, "8"}}) {
-      auto options = quantize_options(in, out_ / name);
-      options.statistics = dir_ / "s";
-      options.method = "gptq";
-      options.bits = bits;
+      auto options = quantize_options(
+          in, out_ / name, {"--statistics", dir_ / "s", "--method", "gptq", "--bits", bits});
       for (const BudgetPoint& p : quantize_checkpoint(options).curve) errors.insert(p.error);
     }
     EXPECT_EQ(errors.size(), 3u);
@@ -372,9 +356,8 @@ class BitsByGptq : public Bits {
   }
   /// Returns the output error that is left by the Gram matrices, by name.
   std::map<std::string, double> kept(const fs::path& in) const {
-    auto options = quantize_options(in, dir_ / "kept");
-    options.statistics = dir_ / "s";
-    options.method = "gptq";
+    auto options =
+        quantize_options(in, dir_ / "kept", {"--statistics", dir_ / "s", "--method", "gptq"});
     std::map<std::string, double> all;
     for (const TensorReport& t : quantize_checkpoint(options).tensors) all[t.name] = t.output.kept;
     return all;
@@ -456,8 +439,7 @@ TEST_F(BitsByGptq, StackWithMissingGramMatricesIsWeighed) {
 }
 
 TEST_F(Bits, SizesAreOfTheWholeOutput) {
-  auto options = quantize_options(in_, out_);
-  options.size = 100;
+  auto options = quantize_options(in_, out_, {"--size", 100});
   std::uint64_t least = 0;
   try {
     quantize_checkpoint(options);
@@ -484,9 +466,7 @@ TEST_F(Bits, SizesAreOfTheWholeOutput) {
 TEST_F(Bits, ThatCannotBeAreRefused) {
   expect_error<ValueError>([&] { run(4.4); }, {"bits = 4.4, must be from 4.5 to 16"});
   expect_error<ValueError>([&] { run(4.5); }, {"bits = 4.5: the least is 4.5"});
-  auto options = quantize_options(in_, out_);
-  options.bits = 6;
-  options.recipe = "mlp";
+  auto options = quantize_options(in_, out_, {"--bits", 6, "--recipe", "mlp"});
   expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"recipe"});
   options.recipe.reset();
   options.size = 1;

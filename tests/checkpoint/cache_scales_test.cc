@@ -30,10 +30,7 @@ class CacheScales : public ::testing::Test {
   }
 
   QuantizeCheckpointOptions options(const fs::path& output) const {
-    auto options = quantize_options(in_, output);
-    options.recipe = "nvidia";
-    options.statistics = statistics_;
-    return options;
+    return quantize_options(in_, output, {"--recipe", "nvidia", "--statistics", statistics_});
   }
 
   static VerifyReport verified(const fs::path& path, const fs::path& source = {}) {
@@ -166,7 +163,7 @@ TEST_F(CacheScales, ThatNothingDeclaresStay) {
   model.shard_of(kFirst + ".q_proj.weight")
       .push_back({{kFirst + ".k_proj.k_scale", DType::f32, {}}, encode({0.25f}, DType::f32)});
   model.write(dir_ / "given");
-  quantize_checkpoint(quantize_options(dir_ / "given", out_));
+  quantize_checkpoint(dir_ / "given", out_);
   convert(out_, dir_ / "bf16", "bf16");
   EXPECT_EQ(LoadedModel(dir_ / "bf16").scalar(kFirst + ".k_proj.k_scale"), 0.25f);
 }
@@ -192,7 +189,7 @@ TEST_F(CacheScales, ModelInFp32KeepsThemInF32) {
       random_tensor(kFirst + ".k_proj.weight", {64, 64}, DType::f32),
       {{kFirst + ".k_scale", DType::f32, {1}}, encode({0.3f}, DType::f32)}};
   write_model(dir_ / "f32", {shard}, "{}");
-  quantize_checkpoint(quantize_options(dir_ / "f32", out_));
+  quantize_checkpoint(dir_ / "f32", out_);
   EXPECT_EQ(LoadedModel(out_).scalar(kFirst + ".k_proj.k_scale"), 0.3f);
 }
 
@@ -240,9 +237,7 @@ TEST_F(CacheScales, OfAttentionsOfAnyNameFollowADeclaration) {
     write_model(
         in, {shard},
         declared ? R"({"quantization_config": {"quant_method": "fp8", )" + cache + "}}" : "{}");
-    auto run = quantize_options(in, out_);
-    run.overwrite = true;
-    quantize_checkpoint(run);
+    quantize_checkpoint(in, out_, {"--overwrite"});
     EXPECT_EQ(LoadedModel(out_).has("h.0.attn.k_proj.k_scale"), declared);
     EXPECT_EQ(LoadedModel(out_).has("h.0.attn.k_scale"), !declared);
   }

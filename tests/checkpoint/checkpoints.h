@@ -95,13 +95,21 @@ inline std::string text_of(const VerifyReport& report) {
   return text;
 }
 
-inline QuantizeReport convert(const std::filesystem::path& input,
-                              const std::filesystem::path& output, const std::string& to,
-                              bool force = false) {
+inline ConvertOptions convert_options(const std::filesystem::path& input,
+                                      const std::filesystem::path& output,
+                                      const std::string& to = "", const OptionWords& words = {}) {
   ConvertOptions options;
   options.input = input;
   options.output = output;
   options.to = to;
+  set_options(options, kConvertOptions, words);
+  return options;
+}
+
+inline QuantizeReport convert(const std::filesystem::path& input,
+                              const std::filesystem::path& output, const std::string& to,
+                              bool force = false) {
+  ConvertOptions options = convert_options(input, output, to);
   options.allow.broken_scales = force;
   return convert_checkpoint(options);
 }
@@ -190,33 +198,26 @@ struct LlamaTest : FolderTest {
   LlamaTest() { write_tiny_llama(dir / "in"); }
 };
 
-inline ConvertOptions convert_options(const std::filesystem::path& input,
-                                      const std::filesystem::path& output,
-                                      const std::string& to = "") {
-  ConvertOptions options;
-  options.input = input;
-  options.output = output;
-  options.to = to;
-  return options;
-}
-
 inline RepairOptions repair_options(const std::filesystem::path& input,
                                     const std::filesystem::path& output,
-                                    std::optional<std::filesystem::path> source = {}) {
+                                    std::optional<std::filesystem::path> source = {},
+                                    const OptionWords& words = {}) {
   RepairOptions options;
   options.input = input;
   options.output = output;
   options.source = std::move(source);
+  set_options(options, kRepairOptions, words);
   return options;
 }
 
 inline VerifyOptions verify_options(const std::filesystem::path& path,
                                     std::optional<std::filesystem::path> source = {},
-                                    const std::string& loader = "") {
+                                    const std::string& loader = "", const OptionWords& words = {}) {
   VerifyOptions options;
   options.path = path;
   options.source = std::move(source);
   options.loader = loader;
+  set_options(options, kVerifyOptions, words);
   return options;
 }
 

@@ -9,7 +9,7 @@ TEST(ConfigText, NumbersThatOnlyPythonHasStay) {
   write_text(dir / "a" / "config.json",
              R"({"text_config": {"quantization_config": {}, "x": NaN}, "torch_dtype":"bfloat16",)"
              R"("time_step_limit":[0.0,Infinity]})");
-  quantize_checkpoint(quantize_options(dir / "a", dir / "b"));
+  quantize_checkpoint(dir / "a", dir / "b");
   EXPECT_TRUE(read_text(dir / "b" / "config.json")
                   .starts_with(R"({"text_config": { "x": NaN}, "torch_dtype":"bfloat16",)"
                                R"("time_step_limit":[0.0,Infinity],)"));
@@ -32,7 +32,7 @@ TEST(ConfigText, OnlyDeclarationsOfMlxGo) {
     write_text(dir / "a" / "config.json",
                "{" + outer + R"("text_config": {)" + inner + R"("x": 1}, )" + tail);
     fs::remove_all(dir / "b");
-    quantize_checkpoint(quantize_options(dir / "a", dir / "b"));
+    quantize_checkpoint(dir / "a", dir / "b");
     const std::string out = read_text(dir / "b" / "config.json");
     EXPECT_EQ(out.find("group_size\": 16, \"bits\": 4, \"mode"), out.npos) << out;
     EXPECT_EQ(out.find(R"({"quantization": {"bits": 4}, "text)") != out.npos, outer == other)
@@ -44,7 +44,7 @@ TEST(ConfigText, OnlyDeclarationsOfMlxGo) {
 TEST(ConfigText, NoQuantizationIsLeftOverPlainWeights) {
   const TempDir dir;
   write_tiny_llama(dir / "a");
-  quantize_checkpoint(quantize_options(dir / "a", dir / "b"));
+  quantize_checkpoint(dir / "a", dir / "b");
   std::string text = read_text(dir / "b" / "config.json");
   const std::string key = "\"quantization_config\"";
   text.insert(text.find(key), R"("quantization\u005fconfig": {"quant_method": "modelopt"}, )" +
@@ -63,15 +63,14 @@ TEST(ConfigText, NoQuantizationIsLeftOverPlainWeights) {
 TEST(ConfigText, AnEmptyFileIsNoAbsentOne) {
   const TempDir dir;
   write_tiny_llama(dir / "a");
-  quantize_checkpoint(quantize_options(dir / "a", dir / "b"));
+  quantize_checkpoint(dir / "a", dir / "b");
   for (const char* text : {"", " \n", "{"}) {
     SCOPED_TRACE(text);
     for (const char* folder : {"a", "b"}) write_text(dir / folder / "config.json", text);
     const std::string a = (dir / "a" / "config.json").string() + ": ",
                       b = (dir / "b" / "config.json").string() + ": ";
-    expect_error<FormatError>(
-        [&] { quantize_checkpoint(quantize_options(dir / "a", dir / "out")); },
-        {a, "syntax error"});
+    expect_error<FormatError>([&] { quantize_checkpoint(dir / "a", dir / "out"); },
+                              {a, "syntax error"});
     for (const std::string to : {"bf16", "modelopt"})
       expect_error<FormatError>([&] { convert(dir / "b", dir / "out", to); }, {b, "syntax error"});
     expect_error<FormatError>([&] { repair_checkpoint(repair_options(dir / "b", dir / "out")); },

@@ -10,7 +10,7 @@ struct ComfyUi : FolderTest {};
 /// Three shards; k_proj has 32 rows, less than a tile.
 TEST_F(ComfyUi, HasHighNibblesFirstAndTiledScales) {
   write_tiny_llama(dir / "source");
-  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  quantize_checkpoint(dir / "source", dir / "a");
   convert(dir / "a", dir / "b", "comfyui");
   EXPECT_TRUE(fs::exists(dir / "b" / "model.safetensors"));
   EXPECT_FALSE(fs::exists(dir / "b" / "model.safetensors.index.json"));
@@ -44,15 +44,13 @@ TEST_F(ComfyUi, HasHighNibblesFirstAndTiledScales) {
   convert(dir / "c", dir / "d", "comfyui");
   expect_same_tensors(dir / "b", dir / "d");
 
-  auto options = quantize_options(dir / "source", dir / "q");
-  options.format = "comfyui";
-  quantize_checkpoint(options);
+  quantize_checkpoint(dir / "source", dir / "q", {"--format", "comfyui"});
   expect_same_tensors(dir / "b", dir / "q");
 }
 
 TEST_F(ComfyUi, LargeMatricesAreTiledInChunks) {
   write_model(dir / "source", {{random_tensor("m.weight", {304, 4096})}}, kLlamaConfig);
-  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  quantize_checkpoint(dir / "source", dir / "a");
   convert(dir / "a", dir / "b", "comfyui");
   EXPECT_EQ(compare_checkpoints(dir / "a", dir / "b").tensors.size(), 0u);
   convert(dir / "b", dir / "c", "modelopt");
@@ -62,7 +60,7 @@ TEST_F(ComfyUi, LargeMatricesAreTiledInChunks) {
 /// FLUX.2 as Black Forest Labs publish it: no marker beside a weight, but metadata of the file.
 TEST_F(ComfyUi, OneFileWhoseMetadataSaysHow) {
   write_tiny_llama(dir / "source");
-  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  quantize_checkpoint(dir / "source", dir / "a");
   convert(dir / "a", dir / "b", "comfyui");
   LoadedFolder model(dir / "b");
   auto& tensors = model.shards.at("model.safetensors");
@@ -87,7 +85,7 @@ TEST_F(ComfyUi, OneFileWhoseMetadataSaysHow) {
 
 TEST_F(ComfyUi, Fp8BesideItHasItsOwnMarker) {
   write_model(dir / "source", {{random_tensor("m.weight", {32, 64})}}, kLlamaConfig);
-  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  quantize_checkpoint(dir / "source", dir / "a");
   convert(dir / "a", dir / "b", "comfyui");
   LoadedFolder model(dir / "b");
   auto& tensors = model.shards.at("model.safetensors");
@@ -115,9 +113,7 @@ TEST(Quark, GlobalScalesMayBeBf16) {
   for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16}) {
     const TempDir dir;
     write_tiny_llama(dir / "source");
-    auto options = quantize_options(dir / "source", dir / "a");
-    options.scheme = scheme;
-    quantize_checkpoint(options);
+    quantize_checkpoint(dir / "source", dir / "a", {"--scheme", scheme});
     LoadedFolder a(dir / "a"), quark(dir / "a");
     for (auto& [file, tensors] : quark.shards)
       for (TestTensor& t : tensors) {
@@ -221,7 +217,7 @@ TEST(DeepSeekV4, OnlyTheExpertsChange) {
       << "in the shard of its codes";
   EXPECT_EQ(findings_of(dir / "b"), "");
 
-  quantize_checkpoint(quantize_options(dir / "a", dir / "q"));
+  quantize_checkpoint(dir / "a", dir / "q");
   expect_same_tensors(dir / "b", dir / "q");
   convert(dir / "b", dir / "plain", "bf16");
   EXPECT_EQ(compare_checkpoints(dir / "a", dir / "plain").only_in_a.size(), 0u);
@@ -252,7 +248,7 @@ TEST(ConvertToPlain, ConfigurationNamesItsDtype) {
               "{\n  \"hidden_size\": 64,\n  \"torch_dtype\": \"bfloat16\",\n  \"model_type\": "
               "\"llama\",\n  \"text_config\": {\"dtype\": \"float32\", \"hidden_size\": 64},\n"
               "  \"vision_config\": {\"dtype\": \"bfloat16\"}\n}\n");
-  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  quantize_checkpoint(dir / "source", dir / "a");
   convert(dir / "a", dir / "half", "fp16");
   const auto half = nlohmann::json::parse(read_text(dir / "half" / "config.json"));
   EXPECT_EQ(half["torch_dtype"], "float16");

@@ -8,10 +8,7 @@ using enum safetensors::DType;
 void write_quantized(const fs::path& folder, const std::string& format, Scheme scheme) {
   const TempDir dir;
   write_tiny_llama(dir / "plain");
-  auto options = quantize_options(dir / "plain", dir / "q");
-  options.format = format;
-  options.scheme = scheme;
-  quantize_checkpoint(options);
+  quantize_checkpoint(dir / "plain", dir / "q", {"--format", format, "--scheme", scheme});
   LoadedFolder model(dir / "q");
   std::mt19937 random(7);
   std::uniform_real_distribution<float> factor(1, 2);
@@ -138,7 +135,7 @@ TEST_F(Convert, Mxfp4BecomesNvfp4WithTheSameValues) {
             LoadedModel(dir / "a").at(expert + "w2.weight").bytes);
   EXPECT_FALSE(b.has(expert + "w1.scale"));
 
-  quantize_checkpoint(quantize_options(dir / "a", dir / "q"));
+  quantize_checkpoint(dir / "a", dir / "q");
   expect_same_tensors(dir / "b", dir / "q");
 }
 
@@ -260,8 +257,8 @@ TEST_F(Convert, Fp8IsQuantizedByItsValues) {
   write_model(dir / "f32", {plain}, "{\"model_type\": \"deepseek_v3\"}");
   EXPECT_EQ(compare_checkpoints(dir / "f32", dir / "fp8").max_error, 0);
   for (const std::string format : {"modelopt", "compressed-tensors"}) {
-    auto options = quantize_options(dir / "f32", dir / fmt::format("q32{}", format));
-    options.format = format;
+    auto options =
+        quantize_options(dir / "f32", dir / fmt::format("q32{}", format), {"--format", format});
     quantize_checkpoint(options);
     options.input = dir / "fp8";
     options.output = dir / fmt::format("q8{}", format);
@@ -272,9 +269,7 @@ TEST_F(Convert, Fp8IsQuantizedByItsValues) {
     expect_same_tensors(options.output, dir / fmt::format("c8{}", format));
     EXPECT_EQ(findings_of(options.output), "");
   }
-  auto options = quantize_options(dir / "fp8", dir / "kept");
-  options.ignore = {"*.down_proj"};
-  quantize_checkpoint(options);
+  quantize_checkpoint(dir / "fp8", dir / "kept", {"--ignore", "*.down_proj"});
   const LoadedModel kept(dir / "kept");
   std::vector<float> values(48 * 64);
   std::memcpy(values.data(), plain[3].bytes.data(), plain[3].bytes.size());
@@ -313,8 +308,7 @@ TEST_F(Convert, Fp8BesideFourBitWeightsIsNotRounded) {
 
 TEST_F(Convert, TreatsItsOutputAsQuantizeDoes) {
   write_quantized(dir / "a", "modelopt", Scheme::w4a4);
-  auto options = convert_options(dir / "a", dir / "out", "compressed-tensors");
-  options.dry_run = true;
+  auto options = convert_options(dir / "a", dir / "out", "compressed-tensors", {"--dry-run"});
   EXPECT_TRUE(convert_checkpoint(options).dry_run);
   EXPECT_FALSE(fs::exists(options.output));
   options.dry_run = false;

@@ -26,9 +26,7 @@ TestTensor exact_tensor(const std::string& name, std::vector<std::int64_t> shape
 
 /// In a format that has no stacks.
 void quantize_one_by_one(const std::filesystem::path& in, const std::filesystem::path& out) {
-  QuantizeCheckpointOptions options = quantize_options(in, out);
-  options.format = "compressed-tensors";
-  quantize_checkpoint(options);
+  quantize_checkpoint(in, out, {"--format", "compressed-tensors"});
 }
 
 struct Family {
@@ -51,8 +49,7 @@ TEST_P(StacksAreRestored, ToNamesShapesAndBitsOfTheSource) {
   shards[1].push_back(stack("down_proj", inner, hidden));
   write_model(dir / "source", shards, config);
   for (const char* format : {"modelopt", "compressed-tensors"}) {
-    QuantizeCheckpointOptions options = quantize_options(dir / "source", dir / format);
-    options.format = format;
+    auto options = quantize_options(dir / "source", dir / format, {"--format", format});
     quantize_checkpoint(options);
     const std::string type = config;
     const bool stacked = options.format == "modelopt" &&
@@ -123,7 +120,7 @@ TEST(Stacks, FamilyWithSingleExpertsHasNone) {
     for (const char* projection : {"gate_proj", "up_proj", "down_proj"})
       tensors.push_back(random_tensor(kLayer + e + "." + projection + ".weight", {64, 64}));
   write_model(dir / "source", {tensors}, R"({"model_type": "qwen3_moe", "hidden_size": 64})");
-  quantize_checkpoint(quantize_options(dir / "source", dir / "q"));
+  quantize_checkpoint(dir / "source", dir / "q");
   convert(dir / "q", dir / "plain", "bf16");
   EXPECT_TRUE(LoadedModel(dir / "plain").has(kLayer + "1.up_proj.weight"));
 }

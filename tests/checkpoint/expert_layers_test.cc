@@ -41,7 +41,7 @@ TEST_F(ExpertLayers, Names) {
 
 TEST_F(ExpertLayers, UnquantizableWeightExcludesItsLayer) {
   write_moe(dir / "in", 40);
-  const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  const QuantizeReport report = quantize_checkpoint(dir / "in", dir / "out");
   EXPECT_EQ(quantized_of(report, "l.0."), 6u);
   EXPECT_EQ(quantized_of(report, "l.1."), 0u);
   EXPECT_TRUE(report.warnings.empty()) << report.warnings[0];
@@ -61,15 +61,14 @@ TEST_F(ExpertLayers, StackedOnesAreKeptTogetherToo) {
                {random_tensor("l.mlp.experts.down_proj", {2, 40, 64}),
                 random_tensor("m.q_proj.weight", {64, 64})}},
               R"({"model_type": "llama4", "hidden_size": 64})");
-  EXPECT_EQ(quantized_of(quantize_checkpoint(quantize_options(dir / "in", dir / "out")), "l."), 0u);
+  EXPECT_EQ(quantized_of(quantize_checkpoint(dir / "in", dir / "out"), "l."), 0u);
   EXPECT_TRUE(LoadedModel(dir / "out").has("l.mlp.experts.gate_up_proj"));
 }
 
 TEST_F(ExpertLayers, MixedPatternWarnsOnceForEachLayer) {
   write_moe(dir / "in", 32);
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.ignore = {"l.0.mlp.experts.0.*", "l.1.*"};
-  options.dry_run = true;
+  auto options = quantize_options(dir / "in", dir / "out",
+                                  {"--ignore", "l.0.mlp.experts.0.*", "l.1.*", "--dry-run"});
   const QuantizeReport report = quantize_checkpoint(options);
   EXPECT_EQ(report.warnings, Names{"l.0.mlp.experts: 3 of 6 tensors are quantized, loaders cannot "
                                    "load a partly quantized expert layer"});
@@ -88,8 +87,7 @@ TEST_F(ExpertLayers, MixedPatternWarnsOnceForEachLayer) {
 
 TEST_F(ExpertLayers, MissingInputAmaxIsTheLayersLargest) {
   write_moe(dir / "in", 32);
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.ignore = {"l.1.mlp.experts.*"};
+  auto options = quantize_options(dir / "in", dir / "out", {"--ignore", "l.1.mlp.experts.*"});
   write_text(dir / "amax.json", R"({"l.0.mlp.experts.1.up_proj": 5376})");
   options.input_amax = dir / "amax.json";
   const QuantizeReport report = quantize_checkpoint(options);

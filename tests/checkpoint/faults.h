@@ -37,10 +37,7 @@ struct Bed {
     fs::remove_all(source);
     fs::remove_all(output);
     write_model(source, {{std::move(tensor)}}, kLlamaConfig);
-    auto options = quantize_options(source, output);
-    options.include = {module + ".weight"};
-    options.format = format;
-    quantize_checkpoint(options);
+    quantize_checkpoint(source, output, {"--include", module + ".weight", "--format", format});
   }
   /// A layer of two experts, in compressed-tensors.
   void experts() const {
@@ -53,9 +50,7 @@ struct Bed {
             std::string("model.layers.0.mlp.experts.") + expert + "." + part + ".weight",
             {64, 64}));
     write_model(source, {std::move(tensors)}, kLlamaConfig);
-    auto quantize = quantize_options(source, output);
-    quantize.format = "compressed-tensors";
-    quantize_checkpoint(quantize);
+    quantize_checkpoint(source, output, {"--format", "compressed-tensors"});
   }
 };
 

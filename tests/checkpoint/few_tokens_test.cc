@@ -26,10 +26,8 @@ struct FewTokens : testing::Test {
   }
   QuantizeReport run(const std::string& out, const std::string& method = "gptq") {
     write_statistics(dir / "stats.safetensors", statistics);
-    auto options = quantize_options(dir / "in", dir / out);
-    options.method = method;
-    options.statistics = dir / "stats.safetensors";
-    return quantize_checkpoint(options);
+    return quantize_checkpoint(dir / "in", dir / out,
+                               {"--method", method, "--statistics", dir / "stats.safetensors"});
   }
 
   /// Returns the output error of the starved expert, tr(E H Eᵀ), with H of tokens that calibration

@@ -37,10 +37,8 @@ class Fp8 : public ::testing::Test {
                      const std::string& amaxes = {}) {
     write_text(dir_ / "r.yaml",
                fmt::format("rules:\n  - {{kind: attention, action: {}}}\n", action));
-    auto options = quantize_options(in_, out_);
-    options.recipe = (dir_ / "r.yaml").string();
-    options.format = format;
-    options.overwrite = true;
+    auto options = quantize_options(
+        in_, out_, {"--recipe", (dir_ / "r.yaml").string(), "--format", format, "--overwrite"});
     if (!amaxes.empty()) {
       write_text(dir_ / "amax.json", amaxes);
       options.input_amax = dir_ / "amax.json";
@@ -105,9 +103,7 @@ TEST_F(Fp8, DecayProjectionBesideNvfp4HasItsOwnScale) {
                 random_tensor(decay + ".weight", {16, 64})}},
               R"({"model_type": "qwen3_next", "hidden_size": 64, "num_hidden_layers": 1})");
   write_text(dir_ / "r.yaml", "rules:\n  - {match: " + decay + ", action: fp8}\n");
-  auto options = quantize_options(in_, out_);
-  options.recipe = (dir_ / "r.yaml").string();
-  quantize_checkpoint(options);
+  quantize_checkpoint(in_, out_, {"--recipe", (dir_ / "r.yaml").string()});
   const LoadedModel in(in_), out(out_);
   EXPECT_EQ(out.scalar(decay + ".weight_scale"), amax(values(in, decay + ".weight")) / 448);
   EXPECT_EQ(out.scalar(decay + ".input_scale"), 1);
@@ -245,10 +241,12 @@ TEST_F(Fp8, FormatsThatCannotHoldItSaySo) {
   expect_error<UnsupportedError>([&] { run("mxfp8", "modelopt"); },
                                  {"272 columns, mxfp8 needs a multiple of 32"});
   write_tiny_llama(dir_ / "tiny");
-  auto options = quantize_options(dir_ / "tiny", dir_ / "out.gguf");
-  options.recipe = "nvidia";
-  options.format = "gguf";
-  expect_error<UnsupportedError>([&] { quantize_checkpoint(options); }, {"fp8, which gguf"});
+  expect_error<UnsupportedError>(
+      [&] {
+        quantize_checkpoint(dir_ / "tiny", dir_ / "out.gguf",
+                            {"--recipe", "nvidia", "--format", "gguf"});
+      },
+      {"fp8, which gguf"});
   run("fp8", "comfyui");
   EXPECT_TRUE(LoadedModel(out_).has(kQ + ".comfy_quant"));
 }
@@ -282,8 +280,7 @@ TEST_F(Fp8, WhatIsNotFiniteIsNamed) {
 }
 
 TEST_F(Fp8, OfTheRecipeNvidiaHasTheCacheToo) {
-  auto options = quantize_options(in_, out_);
-  options.recipe = "nvidia";
+  auto options = quantize_options(in_, out_, {"--recipe", "nvidia"});
   quantize_checkpoint(options);
   const json side = json::parse(read_text(out_ / "hf_quant_config.json"))["quantization"];
   EXPECT_EQ(side["kv_cache_quant_algo"], "FP8");
@@ -322,8 +319,8 @@ TEST_F(Fp8, StacksHaveTheScalesOfTheirExperts) {
     EXPECT_EQ(LoadedModel(out_).at(stack).bytes, encode(packed.values, DType::bf16));
     EXPECT_EQ(LoadedModel(out_).tensors.size(), 1u);
     fs::remove_all(out_);
-    quantize_checkpoint(quantize_options(in_, out_ / "a"));
-    quantize_checkpoint(quantize_options(dir_ / "plain", out_ / "b"));
+    quantize_checkpoint(in_, out_ / "a");
+    quantize_checkpoint(dir_ / "plain", out_ / "b");
     EXPECT_TRUE(LoadedModel(out_ / "a").has("model.layers.0.mlp.experts.1.up_proj.weight_scale"));
     expect_same_tensors(out_ / "a", out_ / "b");
   }

@@ -5,8 +5,7 @@ namespace nvfp4::fused_layers_test {
 /// Quantizes a model and returns the action of each tensor by its name.
 std::map<std::string, std::string> actions_of(const fs::path& in, const fs::path& out) {
   std::map<std::string, std::string> actions;
-  for (const TensorReport& t : quantize_checkpoint(quantize_options(in, out)).tensors)
-    actions[t.name] = t.action;
+  for (const TensorReport& t : quantize_checkpoint(in, out).tensors) actions[t.name] = t.action;
   return actions;
 }
 
@@ -44,9 +43,7 @@ TEST(FusedLayers, FourBitWeightsOfTheInputStay) {
       {{random_tensor(p + "q_proj.weight", {64, 64}), random_tensor(p + "k_proj.weight", {24, 64}),
         random_tensor(p + "v_proj.weight", {32, 64})}},
       kLlamaConfig);
-  QuantizeCheckpointOptions options = quantize_options(dir / "in", dir / "mid");
-  options.include = {"*.q_proj.weight", "*.v_proj.weight"};
-  quantize_checkpoint(options);
+  quantize_checkpoint(dir / "in", dir / "mid", {"--include", "*.q_proj.weight", "*.v_proj.weight"});
   auto actions = actions_of(dir / "mid", dir / "out");
   EXPECT_EQ(actions[p + "q_proj.weight"], "moved");
   EXPECT_EQ(actions[p + "v_proj.weight"], "moved");

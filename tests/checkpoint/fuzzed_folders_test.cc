@@ -76,15 +76,9 @@ class FuzzedFolder : public testing::TestWithParam<const char*> {
             [=] { to("comfyui"); },
             [=] { to("gguf"); },
             [this] {
-              auto options = repair_options(model(), out() / "repaired");
-              options.overwrite = true;
-              repair_checkpoint(options);
+              repair_checkpoint(repair_options(model(), out() / "repaired", {}, {"--overwrite"}));
             },
-            [this] {
-              auto options = quantize_options(model(), out() / "quantized");
-              options.overwrite = true;
-              quantize_checkpoint(options);
-            },
+            [this] { quantize_checkpoint(model(), out() / "quantized", {"--overwrite"}); },
             [this] {
               EXPECT_NO_THROW(verify_checkpoint({model(), {}, "", {}}));
             },
@@ -98,8 +92,7 @@ class FuzzedFolder : public testing::TestWithParam<const char*> {
 
 TEST_P(FuzzedFolder, IsUsedOrRefusedWithATypedError) {
   gguf::write_llama(dir_ / "source");
-  auto options = quantize_options(dir_ / "source", model());
-  options.format = GetParam();
+  auto options = quantize_options(dir_ / "source", model(), {"--format", GetParam()});
   quantize_checkpoint(options);
   std::vector<std::string> names = {"config.json", "model.safetensors.index.json",
                                     "model-00002-of-00003.safetensors"};
@@ -121,9 +114,7 @@ TEST(FuzzedSources, StackedExpertsAreUsedOrRefused) {
     model.stacks.pop_back();  // the bias, which layers refuse
     model.write(dir / "model", dir / "single");
     const auto to = [&](const char* to) {
-      auto options = convert_options(dir / "model", dir / to, to);
-      options.overwrite = true;
-      convert_checkpoint(options);
+      convert_checkpoint(convert_options(dir / "model", dir / to, to, {"--overwrite"}));
     };
     const auto [errors, results] =
         fuzz(dir / "model", {"config.json", "model.safetensors"}, 40, 9,
@@ -145,11 +136,8 @@ TEST(FuzzedSources, Fp8AndMxfp4AreUsedOrRefused) {
               "{\"model_type\": \"deepseek_v4\", \"hidden_size\": 64, \"quantization_config\": "
               "{\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128]}}\n");
   const auto [errors, results] =
-      fuzz(dir / "model", {"config.json", "model.safetensors"}, 40, 5, {[&] {
-             auto options = quantize_options(dir / "model", dir / "out");
-             options.overwrite = true;
-             quantize_checkpoint(options);
-           }});
+      fuzz(dir / "model", {"config.json", "model.safetensors"}, 40, 5,
+           {[&] { quantize_checkpoint(dir / "model", dir / "out", {"--overwrite"}); }});
   EXPECT_GT(errors, 5);
   EXPECT_GT(results, 5);
 }
@@ -158,14 +146,10 @@ TEST(FuzzedGguf, IsUsedOrRefusedWithATypedError) {
   const TempDir dir;
   gguf::write_llama(dir / "source");
   fs::create_directories(dir / "gguf");
-  auto options = quantize_options(dir / "source", dir / "gguf" / "model.gguf");
-  options.format = "gguf";
-  quantize_checkpoint(options);
+  quantize_checkpoint(dir / "source", dir / "gguf" / "model.gguf", {"--format", "gguf"});
   const fs::path file = dir / "gguf" / "model.gguf";
   const auto to = [&](const char* form) {
-    auto convert = convert_options(file, dir / form, form);
-    convert.overwrite = true;
-    convert_checkpoint(convert);
+    convert_checkpoint(convert_options(file, dir / form, form, {"--overwrite"}));
   };
   const auto [errors, results] =
       fuzz(dir / "gguf", {"model.gguf"}, 60, 7,

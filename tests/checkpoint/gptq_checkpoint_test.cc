@@ -22,10 +22,8 @@ struct GptqCheckpoint : testing::Test {
 
   QuantizeCheckpointOptions options(const std::string& out) {
     write_statistics(dir / "stats.safetensors", statistics, metadata);
-    auto options = quantize_options(dir / "in", dir / out);
-    options.method = "gptq";
-    options.statistics = dir / "stats.safetensors";
-    return options;
+    return quantize_options(dir / "in", dir / out,
+                            {"--method", "gptq", "--statistics", dir / "stats.safetensors"});
   }
   template <class E>
   void refused(std::initializer_list<std::string_view> parts) {

@@ -14,10 +14,8 @@ class CudaStatistics : public CudaCheckpoint {
   CudaStatistics() { setenv("NVFP4_FACTORS", "eigen", 1); }
   ~CudaStatistics() override { unsetenv("NVFP4_FACTORS"); }
   QuantizeCheckpointOptions options(const std::string& method) const {
-    auto options = quantize_options(dir_ / "in", "");
-    options.method = method;
-    options.statistics = dir_ / "stats.safetensors";
-    return options;
+    return quantize_options(dir_ / "in", "",
+                            {"--method", method, "--statistics", dir_ / "stats.safetensors"});
   }
 };
 

@@ -13,9 +13,7 @@ constexpr const char* kPointer =
     "version https://git-lfs.github.com/spec/v1\n"
     "oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n";
 
-void quantize(const fs::path& in, const fs::path& out) {
-  quantize_checkpoint(quantize_options(in, out));
-}
+void quantize(const fs::path& in, const fs::path& out) { quantize_checkpoint(in, out); }
 
 struct InputHints : FolderTest {};
 
@@ -43,7 +41,7 @@ TEST_F(InputHints, AGitLfsPointerIsNotTheFile) {
 TEST_F(InputHints, APictureMayBeAPointer) {
   write_tiny_llama(dir / "in");
   write_text(dir / "in" / "assets" / "banner.png", kPointer);
-  const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  const QuantizeReport report = quantize_checkpoint(dir / "in", dir / "out");
   EXPECT_FALSE(fs::exists(dir / "out" / "assets" / "banner.png"));
   EXPECT_TRUE(fs::exists(dir / "out" / "assets" / "LICENSE"));
   ASSERT_EQ(report.warnings.size(), 1u);
@@ -158,8 +156,7 @@ TEST_F(InputHints, AddressesOfStoresAreNoPaths) {
     expect_error<UnsupportedError>([&] { quantize(address, dir / "out"); }, words);
     expect_error<UnsupportedError>([&] { quantize(dir / "in", address); }, words);
     for (const std::string format : {"gguf", "comfyui"}) {
-      auto one_file = quantize_options(dir / "in", address + ".gguf");
-      one_file.format = format;
+      auto one_file = quantize_options(dir / "in", address + ".gguf", {"--format", format});
       for (const bool dry_run : {true, false}) {
         one_file.dry_run = dry_run;
         expect_error<UnsupportedError>([&] { quantize_checkpoint(one_file); }, words);
@@ -182,8 +179,7 @@ TEST_F(InputHints, AddressesOfStoresAreNoPaths) {
 TEST_F(InputHints, OneFileTakesTheConfigurationBesideIt) {
   write_model(dir / "in", {{random_tensor("model.layers.0.mlp.up_proj.weight", {64, 64})}},
               kLlamaConfig);
-  const QuantizeReport report =
-      quantize_checkpoint(quantize_options(dir / "in" / "model.safetensors", dir / "out"));
+  const QuantizeReport report = quantize_checkpoint(dir / "in" / "model.safetensors", dir / "out");
   EXPECT_TRUE(report.warnings.empty()) << report.warnings[0];
   quantize(dir / "in", dir / "whole");
   EXPECT_EQ(files_of(dir / "out"), files_of(dir / "whole"));
@@ -199,7 +195,7 @@ TEST_F(InputHints, OneShardIsNotTheModel) {
       index.replace(at, std::string_view(shard).size(), name);
     write_text(dir / "in" / "model.safetensors.index.json", index);
     const fs::path out = dir / ("out-" + std::string(name));
-    const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in" / name, out));
+    const QuantizeReport report = quantize_checkpoint(dir / "in" / name, out);
     ASSERT_FALSE(report.warnings.empty());
     EXPECT_THAT(report.warnings[0], HasSubstr("one shard of several"));
     EXPECT_THAT(read_text(out / "config.json"), Not(HasSubstr("hidden_size")));

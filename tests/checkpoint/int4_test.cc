@@ -194,7 +194,7 @@ TEST_P(Int4, BecomesBf16AndNvfp4) {
       {{stored_f32(std::string(kModule) + ".weight", {c_.rows, c_.cols}, expected()), norm}},
       R"({"model_type": "llama"})");
   for (const char* from : {"in", "plain"})
-    quantize_checkpoint(quantize_options(dir_ / from, dir_ / (std::string("of ") + from)));
+    quantize_checkpoint(dir_ / from, dir_ / (std::string("of ") + from));
   expect_same_tensors(dir_ / "of in", dir_ / "of plain");
   EXPECT_FALSE(verify_checkpoint(verify_options(dir_ / "of in", dir_ / "in")).broken());
 }
@@ -282,8 +282,7 @@ TEST(Int4OfSeveral, DamageToOneIsAFault) {
     for (const char* other : {"missing-scale", "orphan-scale", "unknown-form"})
       EXPECT_EQ(codes_of(report).contains(other), d.code == std::string(other)) << text_of(report);
     EXPECT_THAT(text_of(report), testing::HasSubstr(d.text));
-    expect_error<Error>([&] { quantize_checkpoint(quantize_options(dir / "in", dir / "out")); },
-                        {d.text});
+    expect_error<Error>([&] { quantize_checkpoint(dir / "in", dir / "out"); }, {d.text});
   }
 }
 

@@ -141,10 +141,9 @@ class Kill : public ::testing::Test {
  protected:
   void SetUp() override {
     write_tiny_llama(in_);
-    quantize_checkpoint(quantize_options(in_, dir_ / "whole"));
+    quantize_checkpoint(in_, dir_ / "whole");
     expected_ = files_of(dir_ / "whole");
-    auto other = quantize_options(in_, dir_ / "other");
-    other.method = "max";
+    auto other = quantize_options(in_, dir_ / "other", {"--method", "max"});
     quantize_checkpoint(other);
     other_ = files_of(dir_ / "other");
   }
@@ -352,11 +351,10 @@ TEST_F(Kill, AFolderOfAnotherInputIsRefused) {
   expect_error<ValueError>([&] { quantize_checkpoint(resume(tuned, dir_ / "whole")); },
                            {"of another run", "--overwrite"});
   EXPECT_EQ(files_of(dir_ / "whole"), expected_);
-  quantize_checkpoint(quantize_options(tuned, dir_ / "a"));
+  quantize_checkpoint(tuned, dir_ / "a");
   for (const std::string to : {"compressed-tensors", "bf16"}) {
     convert(dir_ / "whole", dir_ / to, to);
-    auto again = convert_options(dir_ / "whole", dir_ / to, to);
-    again.resume = true;
+    auto again = convert_options(dir_ / "whole", dir_ / to, to, {"--resume"});
     EXPECT_EQ(convert_checkpoint(again).warnings.back(),
               "the output is complete already, nothing was done");
     again.input = dir_ / "a";
@@ -394,8 +392,7 @@ TEST_F(Kill, FolderWithoutJournalCannotBeResumed) {
   }
   expect_error<ValueError>([&] { quantize_checkpoint(resume(in_, whole)); },
                            {name.string(), "--resume cannot continue", "--overwrite"});
-  auto options = quantize_options(in_, whole);
-  options.overwrite = true;
+  auto options = quantize_options(in_, whole, {"--overwrite"});
   expect_error<IoError>([&] { quantize_checkpoint(options); },
                         {name.string(), "remove it yourself"});
   fs::remove(whole / name);

@@ -86,13 +86,8 @@ test::MoeCase case_of(const LoadedModel& model, const std::string& module, std::
 struct LoadLayers : FolderTest {};
 
 TEST_F(LoadLayers, TakesWhatQuantizeWrites) {
-  SampleOptions sample;
-  sample.output = dir / "bf16";
-  sample.arch = "deepseek-v3";
-  sample.layers = 2;
-  sample.scale = 1.0 / 64;
-  sample.shards = 3;
-  sample_checkpoint(sample);
+  sample_checkpoint(sample_options(
+      dir / "bf16", {"--arch", "deepseek-v3", "--layers", 2, "--scale", 1.0 / 64, "--shards", 3}));
   write_text(dir / "amax.json",
              R"({"model.layers.1.mlp.experts.*.gate_proj": 7.7,
                  "model.layers.1.mlp.experts.3.down_proj": 3.3})");
@@ -100,10 +95,8 @@ TEST_F(LoadLayers, TakesWhatQuantizeWrites) {
                     linear_name = "model.layers.0.self_attn.o_proj";
   for (const std::string format : {"modelopt", "compressed-tensors"})
     for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16}) {
-      auto options = quantize_options(dir / "bf16", dir / "nvfp4");
-      options.format = format;
-      options.scheme = scheme;
-      options.overwrite = true;
+      auto options = quantize_options(dir / "bf16", dir / "nvfp4",
+                                      {"--format", format, "--scheme", scheme, "--overwrite"});
       if (scheme == Scheme::w4a4) options.input_amax = dir / "amax.json";
       quantize_checkpoint(options);
       const LoadedModel model(dir / "nvfp4");
@@ -144,7 +137,7 @@ TEST_F(LoadLayers, TakesWhatQuantizeWrites) {
 
 TEST_F(LoadLayers, GgufFilesGiveTheSameLayers) {
   gguf::write_qwen3_moe(dir / "bf16", 4);
-  quantize_checkpoint(quantize_options(dir / "bf16", dir / "nvfp4"));
+  quantize_checkpoint(dir / "bf16", dir / "nvfp4");
   convert(dir / "nvfp4", dir / "model.gguf", "gguf");
   const Checkpoint folder(dir / "nvfp4"), file(dir / "model.gguf");
   const std::string layer = "model.layers.0.";

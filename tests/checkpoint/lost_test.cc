@@ -12,9 +12,7 @@ const std::string kA = "model.layers.0.self_attn.o_proj", kZ = "model.layers.0.m
 void write_mixed(const fs::path& folder, const PackedWeight& more,
                  const std::string& format = "modelopt") {
   write_model(folder / "plain", {{random_tensor(kA + ".weight", {64, 128})}}, kLlamaConfig);
-  auto options = quantize_options(folder / "plain", folder / "nvfp4");
-  options.format = format;
-  quantize_checkpoint(options);
+  quantize_checkpoint(folder / "plain", folder / "nvfp4", {"--format", format});
   LoadedFolder model(folder / "nvfp4");
   append(model.shards.begin()->second, more);
   model.write(folder / "mixed");
@@ -81,9 +79,9 @@ TEST_F(Lost, InputScalesOfFp8AreTakenOrNamed) {
       }
     }
     for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16}) {
-      auto quantize = quantize_options(dir / "a", dir / "q" / std::string(scheme_name(scheme)));
-      quantize.scheme = scheme;
-      EXPECT_EQ(says(quantize_checkpoint(quantize).warnings,
+      EXPECT_EQ(says(quantize_checkpoint(dir / "a", dir / "q" / std::string(scheme_name(scheme)),
+                                         {"--scheme", scheme})
+                         .warnings,
                      "the input scales of 1 FP8 weights are left out: " + kZ),
                 scheme == Scheme::w4a16);
     }
@@ -91,9 +89,8 @@ TEST_F(Lost, InputScalesOfFp8AreTakenOrNamed) {
         LoadedModel(dir / "q" / std::string(scheme_name(Scheme::w4a4))).scalar(kZ + ".input_scale"),
         0.5f * 448 / 2688);
     write_text(dir / "amax.json", R"({"*": 3.0})");
-    auto options = convert_options(dir / "a", dir / "given", "modelopt");
-    options.input_amax = dir / "amax.json";
-    convert_checkpoint(options);
+    convert_checkpoint(
+        convert_options(dir / "a", dir / "given", "modelopt", {"--input-amax", dir / "amax.json"}));
     EXPECT_EQ(LoadedModel(dir / "given").scalar(kZ + ".input_scale"), 3.0f / 2688);
   }
 }
@@ -132,7 +129,7 @@ TEST(LostBeside, FusedNvfp4Fp8IsNamed) {
                     up = layer + "up_proj";
   const TempDir dir;
   write_model(dir / "plain", {{random_tensor(gate + ".weight", {64, 128})}}, kLlamaConfig);
-  quantize_checkpoint(quantize_options(dir / "plain", dir / "nvfp4"));
+  quantize_checkpoint(dir / "plain", dir / "nvfp4");
   for (const char* name : {"up_proj", "down_proj"}) {
     LoadedFolder model(dir / "nvfp4");
     append(model.shards.begin()->second,
@@ -211,8 +208,7 @@ TEST_F(Lost, NaNScalesAreNotCountedAsCodes) {
           "empty", fmt::format("fp8 m 128x128 .weight_scale_inv 1x1 128x128; byte m.weight 20 00; "
                                "f32 m.weight_scale_inv {}{}",
                                scale, codes ? "; byte m.weight 0 FF; byte m.weight 500 FF" : ""));
-      auto quantize = quantize_options(model.path, model.dir / "out");
-      quantize.allow.broken_scales = true;
+      auto quantize = quantize_options(model.path, model.dir / "out", {"--allow", "broken-scales"});
       if (scale == std::string("nan"))
         expect_error<FormatError>([&] { quantize_checkpoint(quantize); },
                                   {codes ? "code-nan" : "scale-nan", "must be finite"});
@@ -241,8 +237,8 @@ TEST_F(Lost, Fp8WithoutScalesIsItsValues) {
       values.push_back(E4M3{std::to_integer<std::uint8_t>(code)}.to_float());
     EXPECT_EQ(bf16.at(name).bytes, encode(values, DType::bf16)) << name;
   }
-  quantize_checkpoint(quantize_options(model.path, model.dir / "q"));
-  quantize_checkpoint(quantize_options(model.dir / "bf16", model.dir / "q of bf16"));
+  quantize_checkpoint(model.path, model.dir / "q");
+  quantize_checkpoint(model.dir / "bf16", model.dir / "q of bf16");
   expect_same_tensors(model.dir / "q", model.dir / "q of bf16");
 }
 

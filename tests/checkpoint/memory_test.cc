@@ -57,9 +57,10 @@ TEST(Memory, PeakIsNoHigherForFp8) {
 
 /// In a child: quantizes, and writes its peak to a file.
 TEST(Child, DISABLED_QuantizeAndSayThePeak) {
-  auto options = quantize_options(child_variable("CHILD_INPUT"), child_variable("CHILD_OUTPUT"));
-  options.method = "max";
-  std::ofstream(child_variable("CHILD_PEAK")) << quantize_checkpoint(options).peak_memory_bytes;
+  std::ofstream(child_variable("CHILD_PEAK"))
+      << quantize_checkpoint(child_variable("CHILD_INPUT"), child_variable("CHILD_OUTPUT"),
+                             {"--method", "max"})
+             .peak_memory_bytes;
 }
 
 /// In a child: looks into a checkpoint, and writes its peak to a file.

@@ -85,9 +85,8 @@ class Merge : public ::testing::Test {
   }
 
   QuantizeReport run(const std::vector<std::string>& adapters, const std::string& out = "out") {
-    auto options = quantize_options(in_, dir_ / out);
+    auto options = quantize_options(in_, dir_ / out, {"--overwrite"});
     options.merge = adapters;
-    options.overwrite = true;
     return quantize_checkpoint(options);
   }
 
@@ -95,7 +94,7 @@ class Merge : public ::testing::Test {
   void expect_same(const std::vector<Part>& parts,
                    const std::vector<std::pair<fs::path, float>>& adapters) {
     merge_by_hand(in_, dir_ / "merged", parts, adapters);
-    quantize_checkpoint(quantize_options(dir_ / "merged", dir_ / "expected"));
+    quantize_checkpoint(dir_ / "merged", dir_ / "expected");
     const LoadedModel out(dir_ / "out"), expected(dir_ / "expected");
     ASSERT_EQ(out.tensors.size(), expected.tensors.size());
     for (const auto& [name, tensor] : expected.tensors) {
@@ -115,7 +114,7 @@ TEST_F(Merge, BytesAreThoseOfMergingInFp32) {
   write_adapter(lora_, parts_);
   run({lora_.string()});
   expect_same(parts_, {{lora_, 2.0f}});
-  quantize_checkpoint(quantize_options(in_, dir_ / "without"));
+  quantize_checkpoint(in_, dir_ / "without");
   const LoadedModel out(dir_ / "out"), without(dir_ / "without");
   EXPECT_NE(out.at(kDown + ".weight").bytes, without.at(kDown + ".weight").bytes);
   EXPECT_EQ(out.at("model.layers.1.mlp.down_proj.weight").bytes,
@@ -133,10 +132,10 @@ TEST_F(Merge, SeveralAreAddedWithTheirWeights) {
   std::vector<std::pair<fs::path, float>> both = {{lora_, 1.0f}, {dir_ / "other", -6.0f}};
   const LoadedModel out(dir_ / "out");
   merge_by_hand(in_, dir_ / "merged", {parts_[0]}, both);
-  quantize_checkpoint(quantize_options(dir_ / "merged", dir_ / "expected"));
+  quantize_checkpoint(dir_ / "merged", dir_ / "expected");
   EXPECT_EQ(out.at(kDown + ".weight").bytes,
             LoadedModel(dir_ / "expected").at(kDown + ".weight").bytes);
-  quantize_checkpoint(quantize_options(dir_ / "half", dir_ / "expected-half"));
+  quantize_checkpoint(dir_ / "half", dir_ / "expected-half");
   EXPECT_EQ(out.at(kQ + ".weight").bytes,
             LoadedModel(dir_ / "expected-half").at(kQ + ".weight").bytes);
 }
@@ -185,10 +184,12 @@ TEST_F(Merge, RefusesAnAdapterOfAnotherModel) {
   write_adapter(lora_, {{kDown, 64, 128, 8}});
   expect_error<FormatError>([&] { run({lora_.string()}); }, {"rank 8", "says 4"});
   write_adapter(lora_, parts_);
-  quantize_checkpoint(quantize_options(in_, dir_ / "packed"));
-  auto options = quantize_options(dir_ / "packed", dir_ / "out");
-  options.merge = {lora_.string()};
-  expect_error<UnsupportedError>([&] { quantize_checkpoint(options); }, {"NVFP4"});
+  quantize_checkpoint(in_, dir_ / "packed");
+  expect_error<UnsupportedError>(
+      [&] {
+        quantize_checkpoint(dir_ / "packed", dir_ / "out", {"--merge", lora_.string()});
+      },
+      {"NVFP4"});
 }
 
 TEST_F(Merge, HostileAdaptersAreTypedErrors) {

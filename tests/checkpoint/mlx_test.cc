@@ -79,9 +79,8 @@ TEST_F(Mlx, StacksBecomeExpertsOfTheFamily) {
 
 TEST_F(Mlx, QuantizesWithGlobalScaleOne) {
   write_tiny_llama(dir / "source");
-  auto options = quantize_options(dir / "source", dir / "mlx");
-  options.format = "mlx";
-  const QuantizeReport report = quantize_checkpoint(options);
+  const QuantizeReport report =
+      quantize_checkpoint(dir / "source", dir / "mlx", {"--format", "mlx"});
   EXPECT_EQ(report.scheme, Scheme::w4a16);
   ASSERT_FALSE(report.warnings.empty());
   EXPECT_THAT(report.warnings.back(), HasSubstr("with a global scale"));
@@ -127,9 +126,7 @@ TEST_F(Mlx, QuantizesWithGlobalScaleOne) {
 
 TEST_F(Mlx, FoldsGlobalScaleThatIsPowerOfTwo) {
   write_tiny_llama(dir / "source");
-  auto options = quantize_options(dir / "source", dir / "mlx");
-  options.format = "mlx";
-  quantize_checkpoint(options);
+  quantize_checkpoint(dir / "source", dir / "mlx", {"--format", "mlx"});
   convert(dir / "mlx", dir / "one", "modelopt");
   LoadedFolder model(dir / "one");
   const std::string name = "model.layers.0.self_attn.q_proj";
@@ -152,7 +149,7 @@ TEST_F(Mlx, FoldsGlobalScaleThatIsPowerOfTwo) {
 
 TEST_F(Mlx, ConversionRoundsOnlyIfAllowed) {
   write_tiny_llama(dir / "source");
-  quantize_checkpoint(quantize_options(dir / "source", dir / "modelopt"));
+  quantize_checkpoint(dir / "source", dir / "modelopt");
   ConvertOptions options;
   options.input = dir / "modelopt";
   options.output = dir / "mlx";
@@ -175,9 +172,7 @@ TEST_F(Mlx, ProjectionThatItsLoaderSplitsStays) {
               {{random_tensor("model.layers.0.self_attn.kv_b_proj.weight", {64, 64}),
                 random_tensor("model.layers.0.self_attn.o_proj.weight", {64, 64})}},
               kLlamaConfig);
-  auto options = quantize_options(dir / "source", dir / "mlx");
-  options.format = "mlx";
-  quantize_checkpoint(options);
+  quantize_checkpoint(dir / "source", dir / "mlx", {"--format", "mlx"});
   const LoadedModel out(dir / "mlx");
   EXPECT_EQ(out.at("model.layers.0.self_attn.kv_b_proj.weight").dtype, bf16);
   EXPECT_EQ(out.at("model.layers.0.self_attn.o_proj.weight").dtype, u32);

@@ -17,10 +17,8 @@ struct ModelCard : FolderTest {};
 
 TEST_F(ModelCard, HasCommandCostAndUsage) {
   write_tiny_llama(dir / "tiny");
-  auto options = quantize_options(dir / "tiny", dir / "out");
-  options.method = "mse";
-  options.ignore = {"re:.*o_proj", "it's"};
-  const QuantizeReport report = quantize_checkpoint(options);
+  const QuantizeReport report = quantize_checkpoint(
+      dir / "tiny", dir / "out", {"--method", "mse", "--ignore", "re:.*o_proj", "it's"});
   EXPECT_EQ(report.card, kCard);
   const std::string card = read_text(dir / "out" / kCard);
   auto front = front_matter(card);
@@ -43,7 +41,7 @@ TEST_F(ModelCard, PartOfAPipelineImportsDiffusers) {
   write_text(dir / "transformer" / "config.json", R"({"_class_name": "SD3Transformer2DModel"})");
   write_shard(dir / "transformer" / "diffusion_pytorch_model.safetensors",
               {random_tensor("blocks.0.attn.to_q.weight", {64, 64})});
-  quantize_checkpoint(quantize_options(dir / "transformer", dir / "out"));
+  quantize_checkpoint(dir / "transformer", dir / "out");
   const std::string card = read_text(dir / "out" / kCard);
   EXPECT_EQ(front_matter(card)["library_name"], Words{"diffusers"});
   for (const char* part : {"# SD3Transformer2DModel in NVFP4", "import nvfp4.diffusers, diffusers"})
@@ -54,7 +52,7 @@ TEST_F(ModelCard, NamesModelAndCommitOfTheHubCache) {
   const fs::path snapshot =
       dir.path() / "models--some-org--Tiny-1.0" / "snapshots" / std::string(40, '7');
   write_tiny_llama(snapshot);
-  quantize_checkpoint(quantize_options(snapshot, dir / "out"));
+  quantize_checkpoint(snapshot, dir / "out");
   const std::string card = read_text(dir / "out" / kCard);
   EXPECT_EQ(front_matter(card)["base_model"], Words{"some-org/Tiny-1.0"});
   EXPECT_TRUE(has(card, "huggingface.co/some-org/Tiny-1.0) at 7777")) << card;
@@ -67,7 +65,7 @@ TEST_F(ModelCard, InputsCardStaysWithItsLicence) {
       "---\nlicense: other\nlicense_name: \"llama3.1\"\nlanguage:\n- en\n- de\nextra: {a: b}\n"
       "pipeline_tag: text-generation\n---\n# Tiny\n";
   write_text(dir / "in" / kCard, source);
-  EXPECT_EQ(quantize_checkpoint(quantize_options(dir / "in", dir / "out")).card, kSecond);
+  EXPECT_EQ(quantize_checkpoint(dir / "in", dir / "out").card, kSecond);
   EXPECT_EQ(read_text(dir / "out" / kCard), source);
   const std::string card = read_text(dir / "out" / kSecond);
   auto front = front_matter(card);
@@ -80,7 +78,7 @@ TEST_F(ModelCard, InputsCardStaysWithItsLicence) {
 
 TEST_F(ModelCard, EveryRunWritesTheSameCard) {
   write_tiny_llama(dir / "in");
-  for (const char* out : {"a", "b"}) quantize_checkpoint(quantize_options(dir / "in", dir / out));
+  for (const char* out : {"a", "b"}) quantize_checkpoint(dir / "in", dir / out);
   const std::string card = read_text(dir / "a" / kCard);
   ASSERT_FALSE(card.empty());
   EXPECT_EQ(read_text(dir / "b" / kCard), card);
@@ -89,8 +87,7 @@ TEST_F(ModelCard, EveryRunWritesTheSameCard) {
                                         {"CHILD_KILL_AFTER", "21"}});
   ASSERT_TRUE(fs::exists(dir / "c" / "nvfp4.partial.json"));
   ASSERT_FALSE(fs::exists(dir / "c" / kCard));
-  auto options = quantize_options(dir / "in", dir / "c");
-  options.resume = true;
+  auto options = quantize_options(dir / "in", dir / "c", {"--resume"});
   quantize_checkpoint(options);
   EXPECT_EQ(read_text(dir / "c" / kCard), card);
   // The errors of shards that are finished are not known any more; the card there knows them.
@@ -116,9 +113,7 @@ TEST_F(ModelCard, UnknownErrorsAreNamed) {
   for (std::size_t at = errors; at != text.npos; at = text.find("\"errors\":[", at + 1))
     text.replace(at, text.find('\n', at) - at, "\"errors\":[]}");
   write_text(journal, text);
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.resume = true;
-  const QuantizeReport report = quantize_checkpoint(options);
+  const QuantizeReport report = quantize_checkpoint(dir / "in", dir / "out", {"--resume"});
   EXPECT_LT(report.shards_reused, report.shards);
   EXPECT_TRUE(has(read_text(dir / "out" / kCard), "| all | 14 | not known | not known |"));
 }
@@ -147,10 +142,8 @@ TEST_F(ModelCard, ReplacesNoneButItsOwn) {
 
 TEST_F(ModelCard, EarlierCardIsReplaced) {
   write_tiny_llama(dir / "in");
-  quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
-  auto convert = convert_options(dir / "in", dir / "out", "bf16");
-  convert.overwrite = true;
-  convert_checkpoint(convert);
+  quantize_checkpoint(dir / "in", dir / "out");
+  convert_checkpoint(convert_options(dir / "in", dir / "out", "bf16", {"--overwrite"}));
   EXPECT_FALSE(fs::exists(dir / "out" / kCard));
 }
 
@@ -158,9 +151,7 @@ TEST_F(ModelCard, ShowsNamesOfTensorsAsTheyAre) {
   auto shards = std::vector<std::vector<TestTensor>>(1);
   shards[0].push_back(random_tensor("model.layers.0.mlp.a|b`<i>.weight", {32, 64}));
   write_model(dir / "in", shards, kLlamaConfig);
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.include = {"*"};
-  quantize_checkpoint(options);
+  quantize_checkpoint(dir / "in", dir / "out", {"--include", "*"});
   EXPECT_TRUE(has(read_text(dir / "out" / kCard), R"(a\|b\`\<i\>)"));
 }
 
@@ -169,9 +160,7 @@ TEST_F(ModelCard, FencesARecipeOfBackticks) {
   const std::string ticks(200'000, '`');
   write_text(dir / "recipe.yaml",
              "# ``\n# " + ticks + "\nrules:\n- action: keep\n  match: '*.o_proj'\n");
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.recipe = dir / "recipe.yaml";
-  quantize_checkpoint(options);
+  quantize_checkpoint(dir / "in", dir / "out", {"--recipe", dir / "recipe.yaml"});
   const std::string card = read_text(dir / "out" / kCard);
   EXPECT_TRUE(has(card, "\n" + ticks + "`yaml\n"));
   EXPECT_TRUE(has(card, "\n" + ticks + "`\n"));

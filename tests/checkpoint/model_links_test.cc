@@ -12,8 +12,7 @@ namespace nvfp4::checkpoint::model_links_test {
 
 /// Quantizing fails with a message that has these parts, and leaves nothing.
 void expect_refused(const TempDir& dir, std::initializer_list<std::string_view> parts) {
-  expect_error<IoError>([&] { quantize_checkpoint(quantize_options(dir / "in", dir / "x/out")); },
-                        parts);
+  expect_error<IoError>([&] { quantize_checkpoint(dir / "in", dir / "x/out"); }, parts);
   EXPECT_FALSE(fs::exists(dir / "x"));
 }
 
@@ -58,7 +57,7 @@ TEST_F(ModelLinks, WithinTheFolderAreFollowed) {
   fs::create_symlink("assets/LICENSE", dir / "in" / "LICENSE");
   fs::create_directory_symlink("assets", dir / "in" / "more");
   fs::create_directory_symlink("..", dir / "in" / "assets" / "loop");
-  quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  quantize_checkpoint(dir / "in", dir / "out");
   EXPECT_EQ(read_text(dir / "out" / "LICENSE"), "text\n");
   EXPECT_FALSE(fs::is_symlink(dir / "out" / "LICENSE"));
 }
@@ -88,10 +87,7 @@ TEST_F(ModelLinks, LinksBesideASingleFileAreRefused) {
     fs::remove(dir / "in" / name);
     fs::create_symlink(dir / "secret", dir / "in" / name);
     expect_error<IoError>(
-        [&] {
-          quantize_checkpoint(
-              quantize_options(dir / "in" / "model.safetensors", dir / "x" / "out"));
-        },
+        [&] { quantize_checkpoint(dir / "in" / "model.safetensors", dir / "x" / "out"); },
         {name + ": a link to"});
     EXPECT_FALSE(fs::exists(dir / "x"));
     fs::remove(dir / "in" / name);
@@ -113,8 +109,7 @@ TEST_F(ModelLinks, SpecialFilesAreRefusedBeforeAnythingIsWritten) {
 
 TEST_F(ModelLinks, FailedRunLeavesNoFolder) {
   gguf::write_llama(dir / "in");
-  auto options = quantize_options(dir / "in", dir / "x" / "y" / "m.gguf");
-  options.format = "gguf";
+  auto options = quantize_options(dir / "in", dir / "x" / "y" / "m.gguf", {"--format", "gguf"});
   options.progress = [](const Progress&) { throw ValueError("stop"); };
   expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"stop"});
   EXPECT_FALSE(fs::exists(dir / "x"));
@@ -133,7 +128,7 @@ TEST(ModelFolders, CachesAreLeftOutAndDepthIsLimited) {
   const ModelFolder model = open_model_folder(dir / "in");
   EXPECT_EQ(model.others.size(), 3u);
   EXPECT_EQ(model.warnings.size(), 4u);
-  const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  const QuantizeReport report = quantize_checkpoint(dir / "in", dir / "out");
   EXPECT_EQ(report.carried_files, 3);
   EXPECT_EQ(report.carried_bytes, 18u + 13u + 5u);
   fs::path deep = dir / "in";
@@ -157,10 +152,9 @@ TEST(ModelFolders, TensorOfAbsurdRowsIsExcluded) {
   std::error_code too_large;
   fs::resize_file(dir / "in" / "model.safetensors", 8 + header.size() + bytes, too_large);
   if (too_large) GTEST_SKIP() << "the file system has no such files";
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.dry_run = true;
-  expect_error<UnsupportedError>([&] { quantize_checkpoint(options); },
-                                 {"no tensor can be quantized", "549755813888 columns"});
+  expect_error<UnsupportedError>(
+      [&] { quantize_checkpoint(dir / "in", dir / "out", {"--dry-run"}); },
+      {"no tensor can be quantized", "549755813888 columns"});
 }
 
 }  // namespace nvfp4::checkpoint::model_links_test

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "checkpoint/base/option_values.h"
 #include "nvfp4/checkpoint/checkpoint.h"
 #include "nvfp4/checkpoint/safetensors.h"
 #include "nvfp4/format.h"
@@ -164,11 +165,60 @@ inline std::map<std::string, std::string> files_of(const std::filesystem::path& 
   return files;
 }
 
+/// A word of a command line.
+struct OptionWord : std::string {
+  template <class T>
+  OptionWord(const T& value) : std::string(text_of(value)) {}  // NOLINT: implicit
+
+ private:
+  static std::string text_of(const std::filesystem::path& path) { return path.string(); }
+  static std::string text_of(Scheme scheme) { return std::string(scheme_name(scheme)); }
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  static std::string text_of(T number) {
+    return fmt::format("{}", number);
+  }
+};
+using OptionWords = std::vector<OptionWord>;
+
+/// Sets the options that the words give as a command line does: "--ignore", "a", "b", "--resume".
+template <class Options, std::size_t N>
+void set_options(Options& options, const OptionRow<Options> (&rows)[N], const OptionWords& words) {
+  for (std::size_t at = 0; at < words.size();) {
+    std::vector<std::string> values;
+    const std::string& name = words[at++];
+    for (; at < words.size() && !words[at].starts_with("--"); ++at) values.push_back(words[at]);
+    const auto set = [&](const auto& table, auto& to) {
+      for (const auto& row : table)
+        if (std::ranges::count(options::split(row.names), name) > 0)
+          return options::set(row, to, values), true;
+      return false;
+    };
+    bool known = set(rows, options);
+    if constexpr (std::is_base_of_v<RunOptions, Options>)
+      known = known || set(kRunOptions, static_cast<RunOptions&>(options));
+    if (!known) throw std::runtime_error("no option " + name);
+  }
+}
+
 inline QuantizeCheckpointOptions quantize_options(const std::filesystem::path& input,
-                                                  const std::filesystem::path& output) {
+                                                  const std::filesystem::path& output,
+                                                  const OptionWords& words = {}) {
   QuantizeCheckpointOptions options;
   options.input = input;
   options.output = output;
+  set_options(options, kQuantizeOptions, words);
+  return options;
+}
+inline QuantizeReport quantize_checkpoint(const std::filesystem::path& input,
+                                          const std::filesystem::path& output,
+                                          const OptionWords& words = {}) {
+  return quantize_checkpoint(quantize_options(input, output, words));
+}
+inline SampleOptions sample_options(const std::filesystem::path& output, const OptionWords& words) {
+  SampleOptions options;
+  options.output = output;
+  set_options(options, kSampleOptions, words);
   return options;
 }
 

@@ -33,9 +33,7 @@ TEST(NarrowF32, RestOfAnFp32ModelBecomesBf16) {
     const TempDir dir;
     write_model(dir / "a", {model_of(f32)},
                 R"({"model_type": "llama", "torch_dtype": "float32", "hidden_size": 64})");
-    QuantizeCheckpointOptions options = quantize_options(dir / "a", dir / "b");
-    options.format = format;
-    const QuantizeReport report = quantize_checkpoint(options);
+    const QuantizeReport report = quantize_checkpoint(dir / "a", dir / "b", {"--format", format});
     EXPECT_EQ(actions(report, "quantized"), 1u);
     EXPECT_EQ(actions(report, "cast"), 5u);
     EXPECT_EQ(actions(report, "kept"), 3u);
@@ -61,8 +59,7 @@ TEST(NarrowF32, RestOfAnFp32ModelBecomesBf16) {
 TEST(NarrowF32, KeepDtypeLeavesAllAsItWas) {
   const TempDir dir;
   write_model(dir / "a", {model_of(f32)}, R"({"torch_dtype": "float32", "hidden_size": 64})");
-  QuantizeCheckpointOptions options = quantize_options(dir / "a", dir / "b");
-  options.keep_dtype = true;
+  auto options = quantize_options(dir / "a", dir / "b", {"--keep-dtype"});
   const QuantizeReport report = quantize_checkpoint(options);
   EXPECT_EQ(actions(report, "kept"), 8u);
   EXPECT_EQ(LoadedModel(dir / "b").at("model.norm.weight").dtype, f32);
@@ -77,7 +74,7 @@ TEST(NarrowF32, Bf16ModelKeepsItsFp32Tensors) {
   std::vector<TestTensor> tensors = model_of(bf16);
   tensors.push_back(random_tensor("model.layers.1.norm.weight", {64}, f32));
   write_model(dir / "a", {tensors}, R"({"torch_dtype": "bfloat16", "hidden_size": 64})");
-  EXPECT_EQ(actions(quantize_checkpoint(quantize_options(dir / "a", dir / "b")), "cast"), 0u);
+  EXPECT_EQ(actions(quantize_checkpoint(dir / "a", dir / "b"), "cast"), 0u);
   EXPECT_EQ(LoadedModel(dir / "b").at("model.layers.1.norm.weight").dtype, f32);
 }
 
@@ -85,7 +82,7 @@ TEST(NarrowF32, AConfigThatSaysNoDtypeGetsOne) {
   const TempDir dir;
   write_model(dir / "a", {model_of(f32)},
               R"({"model_type": "x", "text_config": {"dtype": "float32", "hidden_size": 64}})");
-  quantize_checkpoint(quantize_options(dir / "a", dir / "b"));
+  quantize_checkpoint(dir / "a", dir / "b");
   EXPECT_EQ(config_of(dir / "b")["dtype"], "bfloat16");
   EXPECT_EQ(config_of(dir / "b")["text_config"]["dtype"], "bfloat16");
 }
@@ -155,12 +152,11 @@ TEST(ModelConfig, TextBehindTheConfigIsRefused) {
   const TempDir dir;
   const std::string config = R"({"model_type": "llama", "hidden_size": 64})";
   write_model(dir / "a", {model_of(bf16)}, config);
-  quantize_checkpoint(quantize_options(dir / "a", dir / "b"));
+  quantize_checkpoint(dir / "a", dir / "b");
   const std::string quantized = read_text(dir / "b" / "config.json");
   for (const std::string& rest : {std::string("{}"), std::string("\0 {\"a\": 1}", 10)}) {
     write_text(dir / "a" / "config.json", config + rest);
-    expect_error<FormatError>([&] { quantize_checkpoint(quantize_options(dir / "a", dir / "c")); },
-                              {"config.json"});
+    expect_error<FormatError>([&] { quantize_checkpoint(dir / "a", dir / "c"); }, {"config.json"});
     write_text(dir / "b" / "config.json", quantized + rest);
     expect_error<FormatError>([&] { convert(dir / "b", dir / "c", "bf16"); }, {"config.json"});
   }

@@ -268,17 +268,13 @@ TEST_F(OwnFiles, HostileListRemovesNothingOutside) {
 }
 
 TEST_F(OwnFiles, SampleRemovesOnlyItsOwn) {
-  SampleOptions sample;
-  sample.output = dir_ / "sample";
-  sample.scale = 1.0 / 64;
+  auto sample = sample_options(dir_ / "sample", {"--scale", 1.0 / 64});
   sample_checkpoint(sample);
   sample.overwrite = true;
   sample.shards = 2;
   sample_checkpoint(sample);
   EXPECT_FALSE(fs::exists(dir_ / "sample" / "model.safetensors"));
-  auto verify = verify_options(dir_ / "sample");
-  verify.full = true;
-  EXPECT_EQ(changed(verify_checkpoint(verify)), 0);
+  EXPECT_EQ(changed(verify_checkpoint(verify_options(dir_ / "sample", {}, "", {"--full"}))), 0);
   flip(dir_ / "sample" / "config.json");
   expect_error<IoError>([&] { sample_checkpoint(sample); }, {"config.json"});
   flip(dir_ / "sample" / "config.json");
@@ -302,8 +298,7 @@ TEST_F(OwnFiles, OverwriteRefusesFilesOfTheWrittenSize) {
   flip(out_ / "tokenizer.json");
   expect_refused("tokenizer.json");
   write_text(out_ / "tokenizer.json", old);
-  QuantizeCheckpointOptions other = quantize_options(dir_ / "in", dir_ / "other");
-  other.method = "max";
+  auto other = quantize_options(dir_ / "in", dir_ / "other", {"--method", "max"});
   quantize_checkpoint(other);
   ASSERT_EQ(fs::file_size(dir_ / "other" / kShard), shard.size());
   write_text(out_ / kShard, read_text(dir_ / "other" / kShard));
@@ -354,8 +349,7 @@ TEST_F(OwnFiles, ResumeWritesOtherFilesAgain) {
 }
 
 TEST_F(OwnFiles, VerifyFullFindsFlippedBit) {
-  auto verify = verify_options(out_);
-  verify.full = true;
+  auto verify = verify_options(out_, {}, "", {"--full"});
   EXPECT_FALSE(verify_checkpoint(verify).broken());
   flip(out_ / kShard);
   fs::remove(out_ / "tokenizer.json");

@@ -21,10 +21,7 @@ class Params : public testing::Test {
     write_text(in_ / "params.json", kParams);
   }
   QuantizeReport run(const std::string& format = "compressed-tensors") {
-    auto options = quantize_options(in_, out_);
-    options.format = format;
-    options.overwrite = true;
-    return quantize_checkpoint(options);
+    return quantize_checkpoint(in_, out_, {"--format", format, "--overwrite"});
   }
   Json read(const char* name) const { return Json::parse(read_text(out_ / name)); }
   VerifyReport verified() const { return verify_checkpoint(verify_options(out_)); }
@@ -91,9 +88,7 @@ TEST_F(Params, DeclareNvfp4UnderEitherKey) {
 
 TEST_F(Params, ResumeKeepsThem) {
   run();
-  auto options = quantize_options(in_, out_);
-  options.format = "compressed-tensors";
-  options.resume = true;
+  auto options = quantize_options(in_, out_, {"--format", "compressed-tensors", "--resume"});
   const std::string before = read_text(out_ / "params.json");
   fs::remove(out_ / "params.json");
   quantize_checkpoint(options);

@@ -46,7 +46,7 @@ class Permissions : public testing::Test {
 };
 
 TEST_F(Permissions, OfOtherFilesAreAskedBeforeTheRun) {
-  quantize_checkpoint(quantize_options(in_, dir_ / "readable"));
+  quantize_checkpoint(in_, dir_ / "readable");
   for (const char* name : {"tokenizer.json", "assets/LICENSE", "config.json"}) {
     SCOPED_TRACE(name);
     set(in_ / name, fs::perms::none);

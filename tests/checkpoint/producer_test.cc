@@ -17,7 +17,7 @@ struct Producer : LlamaTest {};
 
 /// Loaders, vLLM's among them, go by this name to know the format.
 TEST_F(Producer, IsModelOptInKeysThatLoadersRead) {
-  quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  quantize_checkpoint(dir / "in", dir / "out");
   for (const Json& producer :
        {json_of(dir / "out" / "config.json")["quantization_config"]["producer"],
         json_of(dir / "out" / "hf_quant_config.json")["producer"]})
@@ -26,11 +26,8 @@ TEST_F(Producer, IsModelOptInKeysThatLoadersRead) {
 
 TEST_F(Producer, HasItsOwnKeyInEveryShard) {
   for (const std::string format : {"modelopt", "compressed-tensors", "comfyui"}) {
-    auto options = quantize_options(dir / "in", dir / format);
-    options.format = format;
-    options.ignore = {"*.o_proj"};
-    options.method = "mse";
-    quantize_checkpoint(options);
+    quantize_checkpoint(dir / "in", dir / format,
+                        {"--format", format, "--ignore", "*.o_proj", "--method", "mse"});
     const Json producer = json_of(dir / format / "config.json").at("nvfp4_cpp");
     EXPECT_EQ(producer.at("version"), version());
     EXPECT_EQ(producer.at("scale_search"), "mse");
@@ -46,7 +43,7 @@ TEST_F(Producer, HasItsOwnKeyInEveryShard) {
 }
 
 TEST_F(Producer, StaysWithTheScalesAndGoesWithThem) {
-  quantize_checkpoint(quantize_options(dir / "in", dir / "a"));
+  quantize_checkpoint(dir / "in", dir / "a");
   const Json producer = json_of(dir / "a" / "config.json").at("nvfp4_cpp");
   convert(dir / "a", dir / "b", "compressed-tensors");
   EXPECT_EQ(json_of(dir / "b" / "config.json").at("nvfp4_cpp"), producer);
@@ -77,7 +74,7 @@ TEST_F(Producer, StaysWithTheScalesAndGoesWithThem) {
 }
 
 TEST_F(Producer, FinishedFolderHoldsModelAndList) {
-  quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  quantize_checkpoint(dir / "in", dir / "out");
   convert(dir / "out", dir / "ct", "compressed-tensors");
   for (const char* folder : {"out", "ct"})
     for (const auto& [name, content] : files_of(dir / folder)) {

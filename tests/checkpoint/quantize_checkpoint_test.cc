@@ -29,10 +29,8 @@ TEST_F(QuantizeCheckpoint, WritesWhatQuantizeGivesForTheWholeTensors) {
   write_tiny_llama(dir / "in");
   const LoadedModel in(dir / "in");
   for (const Quantizer quantizer : {Quantizer::max, Quantizer::mse}) {
-    auto options = quantize_options(dir / "in", dir / "out");
-    options.method = quantizer_name(quantizer);
-    options.overwrite = true;
-    const QuantizeReport report = quantize_checkpoint(options);
+    const QuantizeReport report = quantize_checkpoint(
+        dir / "in", dir / "out", {"--method", quantizer_name(quantizer), "--overwrite"});
     const LoadedModel out(dir / "out");
     for (const Names& group : llama_groups()) expect_quantized(in, out, group, quantizer);
     for (const std::string& name : kKept) EXPECT_EQ(out.at(name).bytes, in.at(name).bytes) << name;
@@ -49,7 +47,7 @@ TEST_F(QuantizeCheckpoint, EveryTensorIsAlignedToItsElements) {
                 random_tensor("b.proj.weight", {3, 48}), random_tensor("b.norm.weight", {4}),
                 random_tensor("c.q_proj.weight", {64, 64})}},
               "{}");
-  quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  quantize_checkpoint(dir / "in", dir / "out");
   for (const auto& [name, t] : LoadedModel(dir / "out").tensors)
     EXPECT_EQ(t.begin % static_cast<std::uint64_t>(safetensors::dtype_bits(t.dtype) / 8), 0u)
         << name;
@@ -58,8 +56,7 @@ TEST_F(QuantizeCheckpoint, EveryTensorIsAlignedToItsElements) {
 TEST_F(QuantizeCheckpoint, CompressedTensorsAndWeightsOnly) {
   write_tiny_llama(dir / "in");
   const LoadedModel in(dir / "in");
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.format = "compressed-tensors";
+  auto options = quantize_options(dir / "in", dir / "out", {"--format", "compressed-tensors"});
   quantize_checkpoint(options);
   const LoadedModel out(dir / "out");
   for (const Names& group : llama_groups()) expect_quantized(in, out, group, Quantizer::mse, false);
@@ -77,7 +74,7 @@ TEST_F(QuantizeCheckpoint, CompressedTensorsAndWeightsOnly) {
 TEST_F(QuantizeCheckpoint, TheFolderIsWhole) {
   write_tiny_llama(dir / "in");
   const auto before = files_of(dir / "in");
-  quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  quantize_checkpoint(dir / "in", dir / "out");
   EXPECT_EQ(files_of(dir / "in"), before);
   const auto after = files_of(dir / "out");
   Names names;
@@ -118,8 +115,8 @@ TEST_F(QuantizeCheckpoint, FollowsTheLinksOfAHubCache) {
     const fs::path up = name.starts_with("assets/") ? "../../../blobs" : "../../blobs";
     fs::create_symlink(up / blob, snapshot / name);
   }
-  quantize_checkpoint(quantize_options(dir / "plain", dir / "a"));
-  quantize_checkpoint(quantize_options(snapshot, dir / "b"));
+  quantize_checkpoint(dir / "plain", dir / "a");
+  quantize_checkpoint(snapshot, dir / "b");
   auto plain = files_of(dir / "a"), linked = files_of(dir / "b");
   for (auto* files : {&plain, &linked}) files->erase("README.md");  // which names the hub's model
   EXPECT_EQ(plain, linked);
@@ -138,7 +135,7 @@ TEST_F(QuantizeCheckpoint, TheNumberOfThreadsChangesNothing) {
   const int before = threads();
   for (const int n : {1, 3}) {
     set_threads(n);
-    reports[n / 2] = quantize_checkpoint(quantize_options(dir / "in", dir / std::to_string(n)));
+    reports[n / 2] = quantize_checkpoint(dir / "in", dir / std::to_string(n));
     EXPECT_EQ(reports[n / 2].threads, n);
   }
   set_threads(before);
@@ -152,8 +149,7 @@ TEST_F(QuantizeCheckpoint, TheNumberOfThreadsChangesNothing) {
 
 TEST_F(QuantizeCheckpoint, TheReportSaysWhatWasDoneAndWhy) {
   write_tiny_llama(dir / "in");
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.ignore = {"*.o_proj", "typo"};
+  auto options = quantize_options(dir / "in", dir / "out", {"--ignore", "*.o_proj", "typo"});
   const LoadedModel in(dir / "in");
   std::int64_t last = 0;
   options.progress = [&](const Progress& p) {
@@ -208,8 +204,7 @@ TEST_F(QuantizeCheckpoint, TheReportSaysWhatWasDoneAndWhy) {
 
 TEST_F(QuantizeCheckpoint, DryRunTellsTheSizesAndWritesNothing) {
   write_tiny_llama(dir / "in");
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.dry_run = true;
+  auto options = quantize_options(dir / "in", dir / "out", {"--dry-run"});
   const QuantizeReport dry = quantize_checkpoint(options);
   EXPECT_TRUE(dry.dry_run);
   EXPECT_FALSE(fs::exists(dir / "out"));
@@ -240,8 +235,7 @@ TEST_F(QuantizeCheckpoint, NamesLikePatternsAreNotListed) {
   for (const std::string& module : modules) {
     const auto run = [&](const std::string& format, const std::vector<std::string>& kept) {
       fs::remove_all(dir / "out");
-      auto options = quantize_options(dir / "in", dir / "out");
-      options.format = format;
+      auto options = quantize_options(dir / "in", dir / "out", {"--format", format});
       options.ignore = kept;
       quantize_checkpoint(options);
     };
@@ -271,8 +265,7 @@ TEST_F(QuantizeCheckpoint, CalibratedInputScalesAreSharedInAGroup) {
   write_text(dir / "amax.json",
              R"({"model.layers.0.self_attn.q_proj": 12.5, "re:.*1\\.mlp\\.down_proj": 5376,
                  "model.layers.0.self_attn.k_proj": 21.0, "absent": 1})");
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.input_amax = dir / "amax.json";
+  auto options = quantize_options(dir / "in", dir / "out", {"--input-amax", dir / "amax.json"});
   const QuantizeReport report = quantize_checkpoint(options);
   const LoadedModel out(dir / "out");
   for (const char* name : {"q_proj", "k_proj", "v_proj"})
@@ -298,9 +291,8 @@ TEST_F(QuantizeCheckpoint, FirstMatchingInputAmaxCounts) {
   write_text(dir / "amax.json",
              R"({"*mlp*": 2688, "*.down_proj": 5376, "nosuch*": 1, "*": 1344,
                  "model.layers.1.mlp.down_proj": 10752})");
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.input_amax = dir / "amax.json";
-  const QuantizeReport report = quantize_checkpoint(options);
+  const QuantizeReport report =
+      quantize_checkpoint(dir / "in", dir / "out", {"--input-amax", dir / "amax.json"});
   const LoadedModel out(dir / "out");
   EXPECT_EQ(out.scalar("model.layers.0.mlp.down_proj.input_scale"), 1.0f);
   EXPECT_EQ(out.scalar("model.layers.0.self_attn.o_proj.input_scale"), 0.5f);
@@ -313,8 +305,7 @@ TEST_F(QuantizeCheckpoint, FirstMatchingInputAmaxCounts) {
 
 TEST_F(QuantizeCheckpoint, InputAmaxesThatCannotBeUsedAreRefused) {
   write_tiny_llama(dir / "in");
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.input_amax = dir / "amax.json";
+  auto options = quantize_options(dir / "in", dir / "out", {"--input-amax", dir / "amax.json"});
   const auto refuses = [&]<class E>(const char* text, std::string_view part, const E*) {
     write_text(dir / "amax.json", text);
     expect_error<E>([&] { quantize_checkpoint(options); }, {"amax.json: ", part});
@@ -338,8 +329,7 @@ TEST_F(QuantizeCheckpoint, InputAmaxesThatCannotBeUsedAreRefused) {
 
 TEST_F(QuantizeCheckpoint, InputAmaxesMustBeARegularFile) {
   write_tiny_llama(dir / "in");
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.input_amax = dir / "pipe";
+  auto options = quantize_options(dir / "in", dir / "out", {"--input-amax", dir / "pipe"});
   ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);  // nobody ever writes to it
   expect_error<IoError>([&] { quantize_checkpoint(options); }, {"pipe: must be a regular file"});
 }
@@ -360,7 +350,7 @@ TEST_F(QuantizeCheckpoint, StackedExpertsOfAnOddDepthAreKept) {
   const TestTensor down = random_tensor("l.mlp.experts.down_proj", {2, 40, 64});
   write_model(dir / "in", {{down, random_tensor("l.o_proj.weight", {32, 64})}},
               R"({"hidden_size": 64})");
-  const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  const QuantizeReport report = quantize_checkpoint(dir / "in", dir / "out");
   EXPECT_EQ(report.tensors[0].action, "kept");
   EXPECT_THAT(report.tensors[0].reason, HasSubstr("40 columns"));
   EXPECT_EQ(LoadedModel(dir / "out").at("l.mlp.experts.down_proj").bytes, down.bytes);
@@ -371,7 +361,7 @@ TEST_F(QuantizeCheckpoint, StackedExpertsOfAnOddDepthAreKept) {
 TEST_F(QuantizeCheckpoint, OneFileByItself) {
   write_shard(dir / "x.safetensors", {random_tensor("a.weight", {32, 32})});
   write_text(dir / "other.txt", "not of the model");
-  const auto report = quantize_checkpoint(quantize_options(dir / "x.safetensors", dir / "out"));
+  const auto report = quantize_checkpoint(dir / "x.safetensors", dir / "out");
   EXPECT_EQ(report.shards, 1);
   Names names;
   for (const auto& [name, content] : files_of(dir / "out")) names.push_back(name);
@@ -387,7 +377,7 @@ TEST_F(QuantizeCheckpoint, TensorsOfEveryOtherKindAreCopied) {
       {{"a.none", safetensors::DType::f32, {0, 16}}, {}},
       random_tensor("a.0.proj.weight", {48, 16})};
   write_model(dir / "in", {tensors}, "{}");
-  quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  quantize_checkpoint(dir / "in", dir / "out");
   const LoadedModel out(dir / "out");
   for (const TestTensor& t : tensors) {
     if (t.spec.name == "a.0.proj.weight") continue;

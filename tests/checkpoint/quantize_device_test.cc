@@ -11,11 +11,10 @@ TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpu) {
   for (const char* format : {"modelopt", "compressed-tensors"})
     for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16})
       for (const std::string& quantizer : quantizer_names()) {
-        auto options = quantize_options(dir_ / "in", "");
-        options.format = format;
-        options.scheme = scheme;
-        options.method = quantizer;
-        expect_same(options, std::string(format) + " " + quantizer);
+        expect_same(
+            quantize_options(dir_ / "in", "",
+                             {"--format", format, "--scheme", scheme, "--method", quantizer}),
+            std::string(format) + " " + quantizer);
       }
 }
 
@@ -40,8 +39,7 @@ TEST_F(CudaCheckpoint, ManyChunksAndThreadsHaveTheCpusBytes) {
   for (const int n : {1, 3, 8}) {
     set_threads(n);
     for (const std::string& quantizer : quantizer_names()) {
-      auto options = quantize_options(dir_ / "in", "");
-      options.method = quantizer;
+      auto options = quantize_options(dir_ / "in", "", {"--method", quantizer});
       options.include = {"*_proj"};      // of any number of rows
       options.ignore = {"c.down_proj"};  // its norm is 0
       expect_same(options, quantizer + ", threads " + std::to_string(n));
@@ -55,8 +53,7 @@ TEST_F(CudaCheckpoint, SharedWorkHasTheCpusBytes) {
               {{random_tensor("a.o_proj.weight", {9000, 2048}),
                 random_tensor("b.down_proj.weight", {3001, 2064}, DType::f32)}},
               "{}");
-  auto options = quantize_options(dir_ / "in", dir_ / "cpu");
-  options.method = "max";
+  auto options = quantize_options(dir_ / "in", dir_ / "cpu", {"--method", "max"});
   options.include = {"*_proj"};  // of any number of rows
   QuantizeReport cpu = quantize_checkpoint(options);
   options.device = Device::cuda();
@@ -76,8 +73,8 @@ TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForZeros) {
               {{{{"a.proj.weight", DType::bf16, {48, 32}}, std::vector<std::byte>(48 * 32 * 2)}}},
               "{}");
   for (const std::string& quantizer : quantizer_names()) {
-    auto options = quantize_options(dir_ / "in", dir_ / ("cpu-" + quantizer));
-    options.method = quantizer;
+    auto options =
+        quantize_options(dir_ / "in", dir_ / ("cpu-" + quantizer), {"--method", quantizer});
     const QuantizeReport cpu = quantize_checkpoint(options);
     options.output = dir_ / ("cuda-" + quantizer);
     options.device = Device::cuda();
@@ -102,9 +99,7 @@ TEST_F(CudaCheckpoint, StackedExpertsHaveTheCpusBytes) {
 /// The CPU moves what is NVFP4 already, the device encodes the rest.
 TEST_F(CudaCheckpoint, HalfQuantizedModelsHaveTheCpusBytes) {
   write_tiny_llama(dir_ / "plain");
-  auto options = quantize_options(dir_ / "plain", dir_ / "half");
-  options.ignore = {"*.self_attn.q_proj", "*.mlp.*"};
-  quantize_checkpoint(options);
+  quantize_checkpoint(dir_ / "plain", dir_ / "half", {"--ignore", "*.self_attn.q_proj", "*.mlp.*"});
   expect_same(quantize_options(dir_ / "half", ""), "half");
 }
 
@@ -117,8 +112,7 @@ TEST_F(CudaCheckpoint, NonFiniteWeightsHaveTheCpusMessage) {
       std::memcpy(bad.bytes.data() + 4 * i, &value, 4);
     fs::remove_all(dir_ / "in");
     write_model(dir_ / "in", {{random_tensor("a.o_proj.weight", {64, 64}), bad}}, "{}");
-    auto options = quantize_options(dir_ / "in", dir_ / "out");
-    options.overwrite = true;
+    auto options = quantize_options(dir_ / "in", dir_ / "out", {"--overwrite"});
     std::string messages[2];
     for (const Device device : {Device{}, Device::cuda()}) {
       options.device = device;
@@ -136,7 +130,7 @@ TEST_F(CudaCheckpoint, NonFiniteWeightsHaveTheCpusMessage) {
 /// The device is no part of the options that a resumed run must share.
 TEST_F(CudaCheckpoint, GoesOnWithARunOfTheCpu) {
   write_tiny_llama(dir_ / "in");
-  quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "whole"));
+  quantize_checkpoint(dir_ / "in", dir_ / "whole");
   auto options = quantize_options(dir_ / "in", dir_ / "out");
   options.progress = [](const Progress& p) {
     if (p.tensors_done == 15) throw IoError("stop");
@@ -158,8 +152,7 @@ TEST_F(CudaCheckpoint, AFailureLeavesNothingUnderWay) {
       {{random_tensor("a.proj.weight", {16, 16}), random_tensor("b.proj.weight", {9000, 512})}},
       "{}");
   for (int i = 0; i < 5; ++i) {
-    auto options = quantize_options(dir_ / "in", dir_ / "out");
-    options.overwrite = true;
+    auto options = quantize_options(dir_ / "in", dir_ / "out", {"--overwrite"});
     options.device = Device::cuda();
     options.wait_for_device = true;
     options.progress = [](const Progress&) { throw IoError("stop"); };
@@ -171,7 +164,7 @@ TEST_F(CudaCheckpoint, AFailureLeavesNothingUnderWay) {
 /// FP8 weights are encoded anew, on the device; a repair encodes what only its source can tell.
 TEST_F(CudaCheckpoint, ConversionsAndRepairsHaveTheCpusBytes) {
   write_tiny_llama(dir_ / "plain");
-  quantize_checkpoint(quantize_options(dir_ / "plain", dir_ / "q"));
+  quantize_checkpoint(dir_ / "plain", dir_ / "q");
   LoadedFolder broken(dir_ / "q");
   broken.set_scalar("model.layers.0.mlp.down_proj.weight_scale_2", 0);
   broken.write(dir_ / "broken");
@@ -209,7 +202,7 @@ TEST(QuantizeCheckpointDevice, UnusableDeviceIsRefusedWithoutChanges) {
   };
   expect_refused();
   EXPECT_FALSE(fs::exists(dir / "out"));
-  quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  quantize_checkpoint(dir / "in", dir / "out");
   const auto before = files_of(dir / "out");
   options.overwrite = true;
   expect_refused();
@@ -219,7 +212,7 @@ TEST(QuantizeCheckpointDevice, UnusableDeviceIsRefusedWithoutChanges) {
 TEST(QuantizeCheckpointDevice, ConvertAndRepairHaveTheSameMessage) {
   const TempDir dir;
   write_tiny_llama(dir / "in");
-  quantize_checkpoint(quantize_options(dir / "in", dir / "q"));
+  quantize_checkpoint(dir / "in", dir / "q");
   auto convert = convert_options(dir / "q", dir / "out", "bf16");
   convert.device = Device::cuda(999);
   expect_error<UnsupportedError>([&] { convert_checkpoint(convert); }, {"device = cuda:999: "});

@@ -17,10 +17,7 @@ const std::string kQ = "model.layers.0.self_attn.q_proj", kK = "model.layers.0.s
 void write_half_quantized(const TempDir& dir, const fs::path& output,
                           Scheme scheme = Scheme::w4a4) {
   gguf::write_llama(dir / "plain");
-  auto options = quantize_options(dir / "plain", output);
-  options.scheme = scheme;
-  options.ignore = {kAttention};
-  quantize_checkpoint(options);
+  quantize_checkpoint(dir / "plain", output, {"--scheme", scheme, "--ignore", kAttention});
 }
 
 std::map<std::string, int> actions_of(const QuantizeReport& report) {
@@ -56,9 +53,8 @@ TEST_F(QuantizePacked, TwoStepsGiveTheBytesOfOne) {
     for (const Scheme scheme : {Scheme::w4a4, Scheme::w4a16}) {
       const TempDir dir;
       write_half_quantized(dir, dir / "modelopt", scheme);
-      auto options = quantize_options(dir / "plain", dir / "whole");
-      options.format = to;
-      options.scheme = scheme;
+      auto options =
+          quantize_options(dir / "plain", dir / "whole", {"--format", to, "--scheme", scheme});
       quantize_checkpoint(options);
       for (const std::string from : {"modelopt", "compressed-tensors", "comfyui", "model.gguf"}) {
         SCOPED_TRACE(fmt::format("{} to {}", from, to));
@@ -80,8 +76,7 @@ TEST_F(QuantizePacked, TwoStepsGiveTheBytesOfOne) {
 
 TEST_F(QuantizePacked, ToOneGgufFile) {
   write_half_quantized(dir, dir / "a");
-  auto options = quantize_options(dir / "plain", dir / "whole.gguf");
-  options.format = "gguf";
+  auto options = quantize_options(dir / "plain", dir / "whole.gguf", {"--format", "gguf"});
   quantize_checkpoint(options);
   options.input = dir / "a";
   options.output = dir / "out.gguf";
@@ -91,8 +86,8 @@ TEST_F(QuantizePacked, ToOneGgufFile) {
 
 TEST_F(QuantizePacked, NothingElseToQuantizeIsAWarning) {
   write_tiny_llama(dir / "plain");
-  quantize_checkpoint(quantize_options(dir / "plain", dir / "a"));
-  const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "a", dir / "b"));
+  quantize_checkpoint(dir / "plain", dir / "a");
+  const QuantizeReport report = quantize_checkpoint(dir / "a", dir / "b");
   EXPECT_TRUE(warns(report, "nothing was left to quantize"));
   expect_same_tensors(dir / "a", dir / "b");
   EXPECT_EQ(read_text(dir / "a" / "config.json"), read_text(dir / "b" / "config.json"));
@@ -100,8 +95,7 @@ TEST_F(QuantizePacked, NothingElseToQuantizeIsAWarning) {
 
 TEST_F(QuantizePacked, IgnoredWeightsAreDequantizedOthersStay) {
   write_tiny_llama(dir / "plain");
-  auto options = quantize_options(dir / "plain", dir / "a");
-  options.include = {"lm_head"};
+  auto options = quantize_options(dir / "plain", dir / "a", {"--include", "lm_head"});
   quantize_checkpoint(options);
   options = quantize_options(dir / "a", dir / "b");
   options.ignore = {kUp};
@@ -158,7 +152,7 @@ struct FusedQkv {
   /// Or is made of that and of what k_proj and v_proj need at least.
   explicit FusedQkv(const std::function<float(float own, float others)>& choose) {
     write_tiny_llama(dir / "plain");
-    quantize_checkpoint(quantize_options(dir / "plain", dir / "q"));
+    quantize_checkpoint(dir / "plain", dir / "q");
     LoadedFolder model(dir / "plain"), q(dir / "q");
     codes = q.at(kQ + ".weight");
     scales = q.at(kQ + ".weight_scale");
@@ -176,8 +170,7 @@ struct FusedQkv {
     model.write(dir / "mixed");
   }
   LoadedModel quantize(const std::string& input_amax = "") {
-    auto options = quantize_options(dir / "mixed", dir / "out");
-    options.overwrite = true;
+    auto options = quantize_options(dir / "mixed", dir / "out", {"--overwrite"});
     if (!input_amax.empty()) {
       write_text(dir / "amax.json", input_amax);
       options.input_amax = dir / "amax.json";
@@ -269,7 +262,7 @@ TEST_F(QuantizePacked, NewExpertsTakeTheOthersInputScale) {
       tensors.push_back(random_tensor(
           fmt::format("model.layers.0.mlp.experts.{}.{}.weight", expert, name), {64, 64}));
   write_model(dir / "plain", {tensors}, kLlamaConfig);
-  quantize_checkpoint(quantize_options(dir / "plain", dir / "q"));
+  quantize_checkpoint(dir / "plain", dir / "q");
   LoadedFolder model(dir / "q");
   auto& shard = model.shards.begin()->second;
   std::erase_if(shard, [](const TestTensor& t) {
@@ -283,7 +276,7 @@ TEST_F(QuantizePacked, NewExpertsTakeTheOthersInputScale) {
     model.set_scalar(first + name + ".input_scale", 0.25f);
   model.set_scalar(first + "down_proj.input_scale", 0.5f);
   model.write(dir / "mixed");
-  quantize_checkpoint(quantize_options(dir / "mixed", dir / "out"));
+  quantize_checkpoint(dir / "mixed", dir / "out");
   const LoadedModel out(dir / "out");
   EXPECT_EQ(out.scalar(second + "up_proj.input_scale"), 0.25f);
   EXPECT_EQ(out.scalar(second + "down_proj.input_scale"), 0.5f);
@@ -291,9 +284,8 @@ TEST_F(QuantizePacked, NewExpertsTakeTheOthersInputScale) {
 
 TEST_F(QuantizePacked, NothingInNvfp4IsDeclaredSo) {
   write_half_quantized(dir, dir / "a");
-  auto options = quantize_options(dir / "a", dir / "b");
-  options.ignore = {"*"};
-  EXPECT_TRUE(warns(quantize_checkpoint(options), "no tensor is quantized"));
+  EXPECT_TRUE(warns(quantize_checkpoint(dir / "a", dir / "b", {"--ignore", "*"}),
+                    "no tensor is quantized"));
   EXPECT_FALSE(LoadedFolder(dir / "b").config.contains("quantization_config"));
   EXPECT_FALSE(fs::exists(dir / "b" / "hf_quant_config.json"));
 }
@@ -304,12 +296,12 @@ TEST_F(QuantizePacked, KvCacheScalesAreDeclaredWhereverTheyWere) {
   model.config.erase("quantization_config");
   model.hf_quant["quantization"]["kv_cache_quant_algo"] = "FP8";
   model.write(dir / "b");
-  quantize_checkpoint(quantize_options(dir / "b", dir / "c"));
+  quantize_checkpoint(dir / "b", dir / "c");
   LoadedFolder out(dir / "c");
   EXPECT_EQ(out.hf_quant["quantization"]["kv_cache_quant_algo"], "FP8");
   EXPECT_EQ(out.quantization()["kv_cache_scheme"]["num_bits"], 8);
   write_text(dir / "b" / "hf_quant_config.json", "{}");
-  EXPECT_TRUE(warns(quantize_checkpoint(quantize_options(dir / "b", dir / "d")), "not read"));
+  EXPECT_TRUE(warns(quantize_checkpoint(dir / "b", dir / "d"), "not read"));
 }
 
 TEST_F(QuantizePacked, InputScalesOfEightBitsAreRefused) {
@@ -332,7 +324,7 @@ TEST_F(QuantizePacked, DeepSeekV4KeepsItsExperts) {
   append(tensors, fp8_blocks("layers.0.attn.wq_a", 128, 128));
   write_model(dir / "mx", {tensors}, R"({"model_type": "deepseek_v4", "quantization_config":
       {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}})");
-  quantize_checkpoint(quantize_options(dir / "mx", dir / "a"));
+  quantize_checkpoint(dir / "mx", dir / "a");
   auto options = quantize_options(dir / "a", dir / "b");
   quantize_checkpoint(options);
   expect_same_tensors(dir / "a", dir / "b");
@@ -346,14 +338,14 @@ TEST_F(QuantizePacked, DeepSeekV4KeepsItsExperts) {
 /// All kinds of weights in one model: nothing is left in eight bits, nothing in four changes.
 TEST_F(QuantizePacked, BesideFp8AndMxfp4) {
   write_model(dir / "plain", {{random_tensor("a.weight", {32, 64})}}, kLlamaConfig);
-  quantize_checkpoint(quantize_options(dir / "plain", dir / "q"));
+  quantize_checkpoint(dir / "plain", dir / "q");
   LoadedFolder model(dir / "q");
   auto& tensors = model.shard_of("a.weight");
   append(tensors, fp8_blocks("b", 128, 128));
   append(tensors, mxfp4_matrix("c", 32, 64, 118, 124));
   tensors.push_back(random_tensor("d.weight", {32, 64}));
   model.write(dir / "mixed");
-  const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "mixed", dir / "out"));
+  const QuantizeReport report = quantize_checkpoint(dir / "mixed", dir / "out");
   const std::map<std::string, std::string> expected = {{"a.weight", "moved"},
                                                        {"b.weight", "quantized"},
                                                        {"c.weight", "converted"},
@@ -373,7 +365,7 @@ TEST_F(QuantizePacked, Mxfp4BesideAPlainPartnerIsQuantized) {
   std::vector<TestTensor> tensors = {random_tensor(up + ".weight", {32, 64})};
   append(tensors, mxfp4_matrix(gate, 32, 64, 112, 114));
   write_model(dir / "in", {tensors}, kLlamaConfig);
-  const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  const QuantizeReport report = quantize_checkpoint(dir / "in", dir / "out");
   for (const TensorReport& t : report.tensors) {
     EXPECT_EQ(t.action, "quantized") << t.name;
     EXPECT_GT(t.squared_error, 0) << t.name;
@@ -384,7 +376,7 @@ TEST_F(QuantizePacked, Mxfp4BesideAPlainPartnerIsQuantized) {
 TEST_F(QuantizePacked, ConvertGivesMxfp4ItsPartnersScale) {
   const std::string gate = "model.layers.0.mlp.gate_proj", up = "model.layers.0.mlp.up_proj";
   write_model(dir / "plain", {{random_tensor(gate + ".weight", {32, 64})}}, kLlamaConfig);
-  quantize_checkpoint(quantize_options(dir / "plain", dir / "q"));
+  quantize_checkpoint(dir / "plain", dir / "q");
   LoadedFolder model(dir / "q");
   // The values are far below those of gate, so that the scale of gate serves both.
   append(model.shard_of(gate + ".weight"), mxfp4_matrix(up, 32, 64, 112, 114));

@@ -63,7 +63,7 @@ std::map<std::string, Identity> shards_of(const fs::path& folder) {
 struct Resume : LlamaTest {};
 
 TEST_F(Resume, KilledRunEndsByteIdentical) {
-  const QuantizeReport whole = quantize_checkpoint(quantize_options(dir / "in", dir / "whole"));
+  const QuantizeReport whole = quantize_checkpoint(dir / "in", dir / "whole");
   const auto expected = files_of(dir / "whole");
   int with_finished_shards = 0;
   for (int tensors = 1; tensors <= 21; ++tensors) {
@@ -107,8 +107,7 @@ TEST_F(Resume, OfACompleteOutputDoesNothing) {
 
 TEST_F(Resume, OtherOptionsOrInputAreNamed) {
   quantize_in_child(dir / "in", dir / "out", {{"CHILD_KILL_AFTER", "15"}});
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.resume = true;
+  auto options = quantize_options(dir / "in", dir / "out", {"--resume"});
   auto other = options;
   other.method = "max";
   expect_error<ValueError>([&] { quantize_checkpoint(other); }, {"method", "mse", "max"});
@@ -141,11 +140,7 @@ TEST_F(Resume, CompleteOutputReportsNoMeasuredErrors) {
 }
 
 TEST_F(Resume, CompleteOutputOfAnotherRunIsRefused) {
-  const auto options = [&] {
-    auto o = quantize_options(dir / "in", dir / "out");
-    o.resume = true;
-    return o;
-  }();
+  const auto options = [&] { return quantize_options(dir / "in", dir / "out", {"--resume"}); }();
   quantize_checkpoint(options);
   const auto before = files_of(dir / "out");
   auto other = options;
@@ -177,7 +172,7 @@ TEST_F(Resume, CompleteOutputOfAnotherRunIsRefused) {
 }
 
 TEST_F(Resume, OfWeightsDecodedToAnotherTypeIsRefused) {
-  quantize_checkpoint(quantize_options(dir / "in", dir / "nvfp4"));
+  quantize_checkpoint(dir / "in", dir / "nvfp4");
   auto options = convert_options(dir / "nvfp4", dir / "out", "bf16");
   convert_checkpoint(options);
   const auto before = files_of(dir / "out");
@@ -191,8 +186,7 @@ TEST_F(Resume, OfWeightsDecodedToAnotherTypeIsRefused) {
 }
 
 TEST_F(Resume, OfACompleteOutputWritesMissingFilesAgain) {
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.resume = true;
+  auto options = quantize_options(dir / "in", dir / "out", {"--resume"});
   quantize_checkpoint(options);
   const auto expected = files_of(dir / "out");
   const auto shards = shards_of(dir / "out");
@@ -209,8 +203,8 @@ TEST_F(Resume, BytesDependOnNoFolderOrTime) {
   fs::copy(dir / "in", dir / "copy", fs::copy_options::recursive);
   for (const auto& entry : fs::directory_iterator(dir / "copy"))
     fs::last_write_time(entry.path(), fs::file_time_type::clock::now() - std::chrono::hours(9));
-  quantize_checkpoint(quantize_options(dir / "in", dir / "a"));
-  quantize_checkpoint(quantize_options(dir / "copy", dir / "b"));
+  quantize_checkpoint(dir / "in", dir / "a");
+  quantize_checkpoint(dir / "copy", dir / "b");
   EXPECT_EQ(files_of(dir / "a"), files_of(dir / "b"));
 }
 
@@ -219,8 +213,7 @@ struct Output : FolderTest {};
 TEST_F(Output, IsCheckedByADryRunToo) {
   write_tiny_llama(dir / "in");
   fs::create_directories(dir / "out");
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.dry_run = true;
+  auto options = quantize_options(dir / "in", dir / "out", {"--dry-run"});
   EXPECT_NO_THROW(quantize_checkpoint(options));
   write_text(dir / "out" / "notes.txt", "mine");
   expect_error<IoError>([&] { quantize_checkpoint(options); }, {"notes.txt", "--overwrite"});
@@ -264,10 +257,8 @@ TEST_F(Output, FullDiskLeavesNoFinalNames) {
     for (const auto& entry : fs::directory_iterator(dir / "out"))
       EXPECT_FALSE(entry.path().string().ends_with(".partial")) << entry.path();
   }
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.resume = true;
-  quantize_checkpoint(options);
-  quantize_checkpoint(quantize_options(dir / "in", dir / "fresh"));
+  quantize_checkpoint(dir / "in", dir / "out", {"--resume"});
+  quantize_checkpoint(dir / "in", dir / "fresh");
   EXPECT_EQ(files_of(dir / "out"), files_of(dir / "fresh"));
 }
 

@@ -63,7 +63,7 @@ TEST_P(StackedExpertsOfAModel, AreWrittenOneByOne) {
                       .only_stacks = interleaved()};
   const AddedFamily added(row);
   write(R"({"model_type": "x", "text_config": {"model_type": "tartan", "hidden_size": 64}})");
-  const QuantizeReport report = quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "out"));
+  const QuantizeReport report = quantize_checkpoint(dir_ / "in", dir_ / "out");
   EXPECT_EQ(report.tensors[0].kind, "stacked experts");
   EXPECT_EQ(std::ranges::count_if(report.warnings,
                                   [](const std::string& w) { return w.starts_with("tartan"); }),
@@ -80,7 +80,7 @@ TEST_P(StackedExpertsOfAModel, AreWrittenOneByOne) {
 TEST_P(StackedExpertsOfAModel, StayStacksWhereModelOptExportsThem) {
   write(interleaved() ? R"({"model_type": "gpt_oss", "hidden_size": 64})"
                       : R"({"model_type": "llama4", "text_config": {"hidden_size": 64}})");
-  const QuantizeReport report = quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "out"));
+  const QuantizeReport report = quantize_checkpoint(dir_ / "in", dir_ / "out");
   EXPECT_EQ(report.tensors[0].kind, "stacked experts");
   EXPECT_TRUE(report.warnings.empty()) << testing::PrintToString(report.warnings);
   const LoadedModel out(dir_ / "out"), in = single();
@@ -164,7 +164,7 @@ TEST(StackedExperts, DownProjOrientsASquareStack) {
     const test::MoeCase routing(7, 16, 16, false, 4, 0);
     std::vector<Matrix> results;
     for (const std::string name : {"stacked", "single"}) {
-      quantize_checkpoint(quantize_options(dir / name, dir / (name + "4")));
+      quantize_checkpoint(dir / name, dir / (name + "4"));
       results.push_back(test::run(load_moe(Checkpoint(dir / name), "l", {}, Unquantized::quantize),
                                   x.view(), routing.routing()));
     }
@@ -184,7 +184,7 @@ TEST(StackedExpertsOfMxfp4, AreComparedWithStacksOfModelOpt) {
   write_model(dir / "in", {tensors},
               R"({"model_type": "gpt_oss", "hidden_size": 64,
                   "quantization_config": {"quant_method": "mxfp4"}})");
-  quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  quantize_checkpoint(dir / "in", dir / "out");
   EXPECT_EQ(LoadedModel(dir / "out").at(p + "down_proj").shape,
             (std::vector<std::int64_t>{3, 32, 64}));
   for (const bool swapped : {false, true}) {

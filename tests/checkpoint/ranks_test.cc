@@ -40,7 +40,7 @@ class Ranks : public ::testing::Test {
  protected:
   void SetUp() override {
     write_tiny_llama(in_);
-    quantize_checkpoint(quantize_options(in_, dir_ / "whole"));
+    quantize_checkpoint(in_, dir_ / "whole");
     expected_ = files_of(dir_ / "whole");
   }
   const TempDir dir_;
@@ -52,9 +52,8 @@ TEST_F(Ranks, AnyOrderGivesTheBytesOfOneProcess) {
   for (const FormatInfo& format : output_formats()) {
     if (!format.extension.empty()) continue;
     SCOPED_TRACE(format.name);
-    auto one = quantize_options(in_, dir_ / format.name);
-    one.format = format.name;
-    const QuantizeReport whole = quantize_checkpoint(one);
+    const QuantizeReport whole =
+        quantize_checkpoint(in_, dir_ / format.name, {"--format", format.name});
     EXPECT_TRUE(whole.complete);
     for (const std::vector<int>& order : {std::vector{0, 1, 2}, {2, 0, 1}}) {
       QuantizeReport last;
@@ -86,10 +85,7 @@ TEST_F(Ranks, EveryRecipeGivesTheBytesOfOneProcess) {
       if (format.name == "mlx" && recipe == "nvidia") continue;  // MLX has no FP8
       const std::string name = fmt::format("{}-{}", format.name, recipe);
       SCOPED_TRACE(name);
-      auto one = quantize_options(in_, dir_ / name);
-      one.recipe = recipe;
-      one.format = format.name;
-      quantize_checkpoint(one);
+      quantize_checkpoint(in_, dir_ / name, {"--recipe", recipe, "--format", format.name});
       for (int rank = 0; rank < 3; ++rank) {
         auto options = rank_options(in_, out_, rank, 3);
         options.recipe = recipe;
@@ -198,9 +194,8 @@ TEST_F(Ranks, OtherOptionsOrRankCountsAreRefused) {
   expect_error<ValueError>([&] { quantize_checkpoint(other); }, {"scheme was"});
   expect_error<ValueError>([&] { quantize_checkpoint(rank_options(in_, out_, 1, 4)); },
                            {"ranks was 3, now 4"});
-  auto alone = quantize_options(in_, out_);
-  alone.resume = true;
-  expect_error<ValueError>([&] { quantize_checkpoint(alone); }, {"ranks was 3, now absent"});
+  expect_error<ValueError>([&] { quantize_checkpoint(in_, out_, {"--resume"}); },
+                           {"ranks was 3, now absent"});
   EXPECT_EQ(files_of(out_), before);
 }
 

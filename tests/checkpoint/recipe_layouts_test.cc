@@ -48,9 +48,7 @@ bool is_mlp_weight(const std::string& name) {
 TEST(RecipeLayouts, MlpIsThatOfDeepSeekR1) {
   const TempDir dir;
   write_deepseek_r1(dir / "in");
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.recipe = "mlp";
-  const QuantizeReport report = quantize_checkpoint(options);
+  const QuantizeReport report = quantize_checkpoint(dir / "in", dir / "out", {"--recipe", "mlp"});
   const LoadedModel in(dir / "in"), out(dir / "out");
   std::size_t expected = 0;
   for (const auto& [name, t] : in.tensors) {

@@ -13,10 +13,7 @@ using checkpoint::parse_recipe;
 class Recipes : public ::testing::Test {
  protected:
   QuantizeReport run(const std::string& recipe, const std::string& out = "out") {
-    auto options = quantize_options(in_, dir_ / out);
-    options.recipe = recipe;
-    options.overwrite = true;
-    return quantize_checkpoint(options);
+    return quantize_checkpoint(in_, dir_ / out, {"--recipe", recipe, "--overwrite"});
   }
   QuantizeReport run_rules(const std::string& rules) {
     write_text(dir_ / "r.yaml", "rules:\n" + rules);
@@ -55,7 +52,7 @@ class Recipes : public ::testing::Test {
 
 TEST_F(Recipes, OfAllGivesTheBytesWithoutOne) {
   write_tiny_llama(in_);
-  quantize_checkpoint(quantize_options(in_, dir_ / "plain"));
+  quantize_checkpoint(in_, dir_ / "plain");
   run("all");
   EXPECT_EQ(files_of(dir_ / "out"), files_of(dir_ / "plain"));
 }
@@ -137,11 +134,9 @@ TEST_F(Recipes, WeightsOnlyStandsBesideWeightsWithInputs) {
 
 TEST_F(Recipes, IgnoreAndIncludeWin) {
   write_tiny_llama(in_);
-  auto options = quantize_options(in_, dir_ / "out");
-  options.recipe = "mlp";
-  options.ignore = {"*down_proj"};
-  options.include = {"*layers.1.self_attn*"};
-  const QuantizeReport report = quantize_checkpoint(options);
+  const QuantizeReport report = quantize_checkpoint(
+      in_, dir_ / "out",
+      {"--recipe", "mlp", "--ignore", "*down_proj", "--include", "*layers.1.self_attn*"});
   EXPECT_FALSE(is_quantized(report, "down_proj"));
   EXPECT_FALSE(is_quantized(report, "layers.0.self_attn"));
   EXPECT_TRUE(is_quantized(report, "layers.1.self_attn.q_proj"));
@@ -161,10 +156,8 @@ TEST_F(Recipes, WhatLoadersFuseGetsOneAction) {
 
 TEST_F(Recipes, KeepDequantizesNvfp4OfTheInput) {
   write_tiny_llama(in_);
-  quantize_checkpoint(quantize_options(in_, dir_ / "packed"));
-  auto options = quantize_options(dir_ / "packed", dir_ / "out");
-  options.recipe = "mlp";
-  quantize_checkpoint(options);
+  quantize_checkpoint(in_, dir_ / "packed");
+  quantize_checkpoint(dir_ / "packed", dir_ / "out", {"--recipe", "mlp"});
   const LoadedModel out(dir_ / "out");
   EXPECT_EQ(out.at("model.layers.0.self_attn.q_proj.weight").dtype, safetensors::DType::bf16);
   EXPECT_EQ(out.at("model.layers.0.mlp.up_proj.weight").dtype, safetensors::DType::u8);
@@ -186,8 +179,7 @@ TEST_F(Recipes, StandInTheOutputAndItsCard) {
 
 TEST_F(Recipes, AnotherOneIsNoResumption) {
   write_tiny_llama(in_);
-  auto options = quantize_options(in_, dir_ / "new");
-  options.recipe = "mlp";
+  auto options = quantize_options(in_, dir_ / "new", {"--recipe", "mlp"});
   options.ranks = 2;
   quantize_checkpoint(options);
   options.rank = 1;

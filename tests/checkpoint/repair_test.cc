@@ -9,9 +9,7 @@ class Repair : public testing::TestWithParam<const char*> {
  protected:
   Repair() {
     write_tiny_llama(source());
-    auto options = quantize_options(source(), good());
-    options.format = GetParam();
-    quantize_checkpoint(options);
+    quantize_checkpoint(source(), good(), {"--format", GetParam()});
   }
   fs::path source() const { return dir_ / "source"; }
   fs::path good() const { return dir_ / "good"; }
@@ -126,8 +124,7 @@ TEST_P(Repair, ResumeOfAnotherRepairIsRefused) {
   });
   repair();
   const auto before = files_of(out());
-  auto options = repair_options(bad(), out());
-  options.resume = true;
+  auto options = repair_options(bad(), out(), {}, {"--resume"});
   repair_checkpoint(options);  // the same: nothing is left to do
   options.source = source();   // partners would be quantized again
   expect_error<ValueError>([&] { repair_checkpoint(options); }, {"options", "--overwrite"});
@@ -230,7 +227,7 @@ TEST_P(Repair, LeftoverScalesGoLostCodesAreRefused) {
 TEST(Repair, AnUnreadableHfQuantConfigIsWrittenAnew) {
   const TempDir dir;
   write_tiny_llama(dir / "source");
-  quantize_checkpoint(quantize_options(dir / "source", dir / "bad"));
+  quantize_checkpoint(dir / "source", dir / "bad");
   const std::string good = read_text(dir / "bad" / "hf_quant_config.json");
   write_text(dir / "bad" / "hf_quant_config.json", "{");
   repair_checkpoint(repair_options(dir / "bad", dir / "out"));

@@ -71,7 +71,7 @@ TEST(Room, IsMissingBeforeAnythingIsRead) {
   EXPECT_FALSE(fs::exists(dir / "out"));
 
   write_tiny_llama(dir / "tiny");
-  quantize_checkpoint(quantize_options(dir / "tiny", dir / "out"));
+  quantize_checkpoint(dir / "tiny", dir / "out");
   const auto before = files_of(dir / "out");
   options.dry_run = false;
   options.overwrite = true;
@@ -147,7 +147,7 @@ TEST(Room, IsWhatResumeAndOverwriteHave) {
                  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
                  "intermediate_size": 128, "rms_norm_eps": 1e-05, "vocab_size": 96,
                  "max_position_embeddings": 128})");
-  quantize_checkpoint(quantize_options(dir / "in", dir / "here"));
+  quantize_checkpoint(dir / "in", dir / "here");
   fs::create_directories(dir / "disk");
   const int status = run_child("ChildOnADisk.DISABLED_Quantizes",
                                {{"CHILD_INPUT", (dir / "in").string()},

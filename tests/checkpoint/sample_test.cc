@@ -22,11 +22,7 @@ std::map<std::string, std::string> tensors_of(const fs::path& folder) {
 }
 
 SampleOptions options(const fs::path& output, const std::string& arch = "llama") {
-  SampleOptions o;
-  o.output = output;
-  o.arch = arch;
-  o.scale = 1.0 / 64;
-  return o;
+  return sample_options(output, {"--arch", arch, "--scale", 1.0 / 64});
 }
 
 struct Sample : FolderTest {};

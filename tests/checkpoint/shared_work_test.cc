@@ -9,7 +9,7 @@ class SharedWorkTest : public ::testing::Test {
  protected:
   void SetUp() override {
     write_tiny_llama(source_);
-    quantize_checkpoint(quantize_options(source_, output_));
+    quantize_checkpoint(source_, output_);
   }
   Shared<CompareReport> compare(int rank, int ranks) const {
     return compare_share(source_, output_, {rank, ranks, parts_});
@@ -81,9 +81,7 @@ TEST_F(SharedWorkTest, FilesOfOtherWorkAreRefused) {
   expect_error<FormatError>([&] { compare(1, 2); }, {"has not measured all"});
   write_text(part, text);
   EXPECT_TRUE(compare(1, 2).report);
-  auto other = quantize_options(source_, output_);
-  other.method = "max";
-  other.overwrite = true;
+  auto other = quantize_options(source_, output_, {"--method", "max", "--overwrite"});
   quantize_checkpoint(other);
   expect_error<FormatError>([&] { compare(1, 2); }, {"rank-0-of-2.json", "other files"});
 }

@@ -65,7 +65,7 @@ TEST_P(StackedNvfp4, SourceGivesTheWindowOfEachGlobalScale) {
 }
 
 TEST_P(StackedNvfp4, IsQuantizedByMovingIt) {
-  quantize_checkpoint(quantize_options(stacked(), dir_ / "a"));
+  quantize_checkpoint(stacked(), dir_ / "a");
   convert(single(), dir_ / "b", "modelopt");
   expect_same_tensors(dir_ / "a", stays_in_modelopt() ? stacked() : dir_ / "b");
 }
@@ -344,8 +344,8 @@ TEST(StackedNvfp4, StacksOfStepBecomeSingleExperts) {
   const std::string config = R"({"model_type": "step3p5", "hidden_size": 64})";
   write_model(dir / "stacks", {stacks}, config);
   write_model(dir / "single", {single}, config);
-  quantize_checkpoint(quantize_options(dir / "stacks", dir / "a"));
-  quantize_checkpoint(quantize_options(dir / "single", dir / "b"));
+  quantize_checkpoint(dir / "stacks", dir / "a");
+  quantize_checkpoint(dir / "single", dir / "b");
   EXPECT_TRUE(LoadedModel(dir / "a").tensors.contains(
       "model.layers.0.moe.experts.1.down_proj.weight_scale"));
   expect_same_tensors(dir / "a", dir / "b");

@@ -140,7 +140,7 @@ TEST_F(ThereAndBack, SeveralShardsGiveTheSameFiles) {
 /// FP8 beside NVFP4, and what says that the cache is FP8.
 TEST_F(ThereAndBack, MixedPrecisionGivesTheSameFiles) {
   gguf::write_qwen3_moe(dir / "source");
-  quantize_checkpoint(quantize_options(dir / "source", dir / "q"));
+  quantize_checkpoint(dir / "source", dir / "q");
   LoadedFolder model(dir / "q");
   const std::string z = "model.layers.0.mlp.z_proj", b = "model.layers.0.mlp.b_proj";
   auto& tensors = model.shards.begin()->second;
@@ -164,7 +164,7 @@ TEST_F(ThereAndBack, MixedPrecisionGivesTheSameFiles) {
 /// Whatever somebody else wrote there.
 TEST_F(ThereAndBack, GgufMetadataIsItsText) {
   gguf::write_llama(dir / "source");
-  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  quantize_checkpoint(dir / "source", dir / "a");
   convert(dir / "a", dir / "m.gguf", "gguf");
   const gguf::File m = gguf::File::open(dir / "m.gguf");
   ASSERT_NE(m.header().text("nvfp4.metadata"), nullptr);
@@ -198,7 +198,7 @@ TEST_F(ThereAndBack, GgufMetadataIsItsText) {
 /// The order is that of safetensors' own writer.
 TEST_F(ThereAndBack, TensorsAreOrderedByWidthAndName) {
   write_mixed(dir / "source", {});
-  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  quantize_checkpoint(dir / "source", dir / "a");
   const auto file = safetensors::File::open(dir / "a" / "model.safetensors");
   const auto key = [](const safetensors::TensorInfo& t) {
     return std::pair(-safetensors::dtype_bits(t.dtype), t.name);

@@ -55,7 +55,7 @@ void write_torchao(const fs::path& from, const fs::path& to, bool tiled, bool de
 TEST(TorchAo, EqualsTheModelItWasMadeOf) {
   const TempDir dir;
   write_tiny_llama(dir / "plain");
-  quantize_checkpoint(quantize_options(dir / "plain", dir / "modelopt"));
+  quantize_checkpoint(dir / "plain", dir / "modelopt");
   for (const bool tiled : {false, true})
     for (const bool described : {false, true}) {
       fs::remove_all(dir / "ao");

@@ -23,7 +23,7 @@ TEST(UnknownForm, IntegersOfNoWeightAreCopied) {
     fs::remove_all(dir / "in");
     fs::remove_all(dir / "out");
     write_model(dir / "in", {tensors}, "{}");
-    const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+    const QuantizeReport report = quantize_checkpoint(dir / "in", dir / "out");
     const auto& lines = report.warnings;
     EXPECT_EQ(std::ranges::count_if(
                   lines, [&](const auto& line) { return line.find(other) != line.npos; }),
@@ -41,7 +41,7 @@ TEST(UnknownForm, IntegersOfNoWeightAreCopied) {
 TEST(UnknownForm, IsNotComparedWithTheSource) {
   const TempDir dir;
   write_tiny_llama(dir / "source");
-  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  quantize_checkpoint(dir / "source", dir / "a");
   const std::string q = "model.layers.0.self_attn.q_proj";
   auto verify = verify_options(dir / "b", dir / "source");
   for (const bool corrected : {false, true}) {

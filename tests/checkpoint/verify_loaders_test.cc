@@ -21,9 +21,8 @@ class VerifyLoaders : public testing::Test {
     bed_.options.path = bed_.output;
   }
   void quantize(const std::string& format, Scheme scheme = Scheme::w4a16) {
-    auto options = quantize_options(bed_.source, bed_.output);
-    options.format = format;
-    options.scheme = scheme;
+    auto options =
+        quantize_options(bed_.source, bed_.output, {"--format", format, "--scheme", scheme});
     std::filesystem::remove_all(options.output);
     quantize_checkpoint(options);
   }

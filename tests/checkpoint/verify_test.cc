@@ -97,9 +97,7 @@ TEST(Verify, SourceGivesTheWindowOfGlobalScales) {
       TestTensor tensor = random_tensor("model.layers.0.mlp.down_proj.weight", {32, 64});
       tensor.bytes = encode(values, safetensors::DType::bf16);
       write_model(dir / "source", {{std::move(tensor)}}, kLlamaConfig);
-      auto options = quantize_options(dir / "source", dir / "out");
-      options.method = method;
-      quantize_checkpoint(options);
+      quantize_checkpoint(dir / "source", dir / "out", {"--method", method});
       const VerifyReport guess = verify_checkpoint(verify_options(dir / "out"));
       EXPECT_EQ(codes_of(guess).contains("scale-saturated"), method == "max") << text_of(guess);
       std::set<std::string> found =
@@ -129,7 +127,7 @@ class RepairTable : public testing::TestWithParam<Row> {};
 TEST_P(RepairTable, MendsTheFault) {
   const std::string& code = GetParam().name;
   const Model model(GetParam().column(0), GetParam().column(1));
-  quantize_checkpoint(quantize_options(model.source, model.dir / "good"));
+  quantize_checkpoint(model.source, model.dir / "good");
   RepairOptions options = repair_options(model.path, model.dir / "repaired");
   if (GetParam().column(2) == "source" || code.starts_with("fused-globals"))
     options.source = model.source;

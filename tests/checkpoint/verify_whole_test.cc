@@ -19,11 +19,7 @@ class VerifyWhole : public testing::Test {
 
 /// A small DeepSeek-V3.
 void write_experts(const std::filesystem::path& folder) {
-  SampleOptions sample;
-  sample.output = folder;
-  sample.arch = "deepseek-v3";
-  sample.scale = 0.03125;
-  sample_checkpoint(sample);
+  sample_checkpoint(sample_options(folder, {"--arch", "deepseek-v3", "--scale", 0.03125}));
 }
 
 std::int64_t times(const VerifyReport& report, const std::string& code) {
@@ -34,9 +30,8 @@ TEST_F(VerifyWhole, ExpertLayersThatQuantizeWarnsAboutAreErrors) {
   write_experts(dir_ / "deepseek");
   for (const char* format : {"modelopt", "compressed-tensors"})
     for (const char* kept : {"*.experts.3.*", "*.experts.*.gate_proj", "*.experts.*"}) {
-      auto options = quantize_options(dir_ / "deepseek", dir_ / "out");
-      options.format = format;
-      options.ignore = {kept};
+      auto options =
+          quantize_options(dir_ / "deepseek", dir_ / "out", {"--format", format, "--ignore", kept});
       std::filesystem::remove_all(options.output);
       const QuantizeReport written = quantize_checkpoint(options);
       for (const char* loader : {"", "vllm", "sglang", "tensorrt-llm"}) {
@@ -65,8 +60,7 @@ TEST_F(VerifyWhole, LinearAttentionWhoseDecayIsKeptIsWhole) {
                 random_tensor(layer + "out_proj.weight", {64, 64})}},
               R"({"model_type": "qwen3_next", "hidden_size": 64})");
   for (const char* format : {"modelopt", "compressed-tensors"}) {
-    auto options = quantize_options(dir_ / "in", dir_ / "out");
-    options.format = format;
+    auto options = quantize_options(dir_ / "in", dir_ / "out", {"--format", format});
     std::filesystem::remove_all(options.output);
     EXPECT_EQ(quantize_checkpoint(options).warnings, std::vector<std::string>()) << format;
     const VerifyReport report = verify(options.output);
@@ -97,19 +91,14 @@ TEST_F(VerifyWhole, StackedExpertsArePartlyQuantizedToo) {
               {{random_tensor("model.layers.0.mlp.experts.gate_up_proj", {2, 64, 96}),
                 random_tensor("model.layers.0.mlp.experts.down_proj", {2, 48, 64})}},
               R"({"model_type": "llama4", "hidden_size": 64})");
-  auto options = quantize_options(dir_ / "in", dir_ / "out");
-  options.ignore = {"*.down_proj"};
+  auto options = quantize_options(dir_ / "in", dir_ / "out", {"--ignore", "*.down_proj"});
   quantize_checkpoint(options);
   EXPECT_EQ(times(verify(options.output), "fused-partly"), 1);
 }
 
 TEST_F(VerifyWhole, OneShardOfTwoIsAnError) {
-  SampleOptions sample;
-  sample.output = dir_ / "in";
-  sample.scale = 0.015625;
-  sample.shards = 2;
-  sample_checkpoint(sample);
-  quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "out"));
+  sample_checkpoint(sample_options(dir_ / "in", {"--scale", 0.015625, "--shards", 2}));
+  quantize_checkpoint(dir_ / "in", dir_ / "out");
   EXPECT_FALSE(verify(dir_ / "out").broken());
   for (const char* folder : {"in", "out"}) {
     fs::remove(dir_ / folder / "model.safetensors.index.json");
@@ -121,13 +110,13 @@ TEST_F(VerifyWhole, OneShardOfTwoIsAnError) {
     EXPECT_EQ(times(report, "missing-shard"), 1) << text_of(report);
     EXPECT_EQ(times(report, "missing-layers"), 0) << "a consequence: " << text_of(report);
   }
-  expect_error<IoError>([&] { quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "o")); },
+  expect_error<IoError>([&] { quantize_checkpoint(dir_ / "in", dir_ / "o"); },
                         {"1 of 2 shards are there"});
 }
 
 TEST_F(VerifyWhole, AnExpertIsMissing) {
   write_experts(dir_ / "in");
-  quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "out"));
+  quantize_checkpoint(dir_ / "in", dir_ / "out");
   EXPECT_EQ(times(verify(dir_ / "out"), "missing-expert"), 0);
   Bed bed{dir_ / "in", dir_ / "out", {}};
   std::set<std::string> lists;  // of experts

@@ -11,9 +11,7 @@ struct Folders {
   TempDir dir;
   Folders() { write_tiny_llama(dir / "in"); }
   QuantizeCheckpointOptions options(const std::string& out = "out") const {
-    auto options = quantize_options(dir / "in", dir / out);
-    options.statistics = dir / "stats.safetensors";
-    return options;
+    return quantize_options(dir / "in", dir / out, {"--statistics", dir / "stats.safetensors"});
   }
 };
 
@@ -210,9 +208,8 @@ TEST(WeightedQuantization, EachExpertHasItsImportanceMatrix) {
   for (float& x : sums) x = std::abs(x);
   write_imatrix(dir / "i.gguf", {{"blk.0.ffn_down_exps.weight", sums}},
                 {{"blk.0.ffn_down_exps.weight", {7, 9}}});
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.statistics = dir / "i.gguf";
-  EXPECT_EQ(quantize_checkpoint(options).warnings, std::vector<std::string>{});
+  EXPECT_EQ(quantize_checkpoint(dir / "in", dir / "out", {"--statistics", dir / "i.gguf"}).warnings,
+            std::vector<std::string>{});
   const LoadedModel in(dir / "in"), out(dir / "out");
   expect_quantized(in, out, layer + "0.down_proj", {sums.begin(), sums.begin() + 64});
   expect_quantized(in, out, layer + "1.down_proj", {sums.begin() + 64, sums.end()});

@@ -26,12 +26,11 @@ class Factors : public testing::Test {
   }
 
   QuantizeCheckpointOptions options_for(Device device) const {
-    auto options = quantize_options(dir_ / "in", dir_ / "out");
-    options.method = "gptq";
-    options.statistics = dir_ / "stats.safetensors";
+    auto options = quantize_options(
+        dir_ / "in", dir_ / "out",
+        {"--method", "gptq", "--statistics", dir_ / "stats.safetensors", "--overwrite"});
     options.device = device;
     options.wait_for_device = true;
-    options.overwrite = true;
     return options;
   }
   QuantizeReport quantize(FakeSolver solver, const char* wanted,

@@ -16,12 +16,11 @@ class FailingDevice : public testing::TestWithParam<const char*> {
 TEST_P(FailingDevice, IsWaitedForWhateverFailed) {
   write_tiny_llama(dir_ / "in");
   write_llama_grams(dir_ / "stats.safetensors");
-  auto options = quantize_options(dir_ / "in", dir_ / "out");
-  options.method = GetParam();
-  options.statistics = dir_ / "stats.safetensors";
+  auto options = quantize_options(
+      dir_ / "in", dir_ / "out",
+      {"--method", GetParam(), "--statistics", dir_ / "stats.safetensors", "--overwrite"});
   options.device = Device::cuda();
   options.wait_for_device = true;
-  options.overwrite = true;
   int failures = 0;
   for (int n = 1; n < 1000; ++n) {
     fail_to_enqueue(n);

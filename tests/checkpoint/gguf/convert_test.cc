@@ -9,10 +9,7 @@ namespace nvfp4::gguf::gguf_convert_test {
 
 void quantize(const TempDir& dir, const std::string& format = "modelopt",
               Scheme scheme = Scheme::w4a4) {
-  QuantizeCheckpointOptions options = quantize_options(dir / "source", dir / "a");
-  options.format = format;
-  options.scheme = scheme;
-  quantize_checkpoint(options);
+  quantize_checkpoint(dir / "source", dir / "a", {"--format", format, "--scheme", scheme});
 }
 
 std::string config_text(const fs::path& folder) { return read_text(folder / "config.json"); }
@@ -111,8 +108,7 @@ TEST_F(GgufConvert, SaysWhatLlamaCppMustKnow) {
 
 TEST_F(GgufConvert, UnfinishedFileOfOthersStays) {
   write_llama(dir / "source");
-  QuantizeCheckpointOptions options = quantize_options(dir / "source", dir / "m.gguf");
-  options.format = "gguf";
+  auto options = quantize_options(dir / "source", dir / "m.gguf", {"--format", "gguf"});
   quantize_checkpoint(options);
   const fs::path partial = dir / "m.gguf.partial";
   fs::rename(options.output, partial);  // as a run leaves it that is killed
@@ -167,9 +163,7 @@ TEST_F(GgufConvert, StacksExpertsInTheirOrder) {
 /// Experts that are not quantized are stacked too.
 TEST_F(GgufConvert, StacksPlainExperts) {
   write_qwen3_moe(dir / "source");
-  QuantizeCheckpointOptions options = quantize_options(dir / "source", dir / "a");
-  options.ignore = {"*.experts.*"};
-  quantize_checkpoint(options);
+  quantize_checkpoint(dir / "source", dir / "a", {"--ignore", "*.experts.*"});
   convert(dir / "a", dir / "m.gguf", "gguf");
   const File m = File::open(dir / "m.gguf");
   EXPECT_EQ(m.find("blk.0.ffn_up_exps.weight")->type->name, "BF16");
@@ -234,9 +228,7 @@ TEST_F(GgufRefusal, QuantizeExcludesDepthsNoMultipleOf64) {
   Json config = llama_config();
   config["intermediate_size"] = 96;
   write_json(dir / "narrow" / "config.json", config);
-  QuantizeCheckpointOptions straight = quantize_options(dir / "narrow", dir / "n.gguf");
-  straight.format = "gguf";
-  quantize_checkpoint(straight);
+  quantize_checkpoint(dir / "narrow", dir / "n.gguf", {"--format", "gguf"});
   EXPECT_EQ(File::open(dir / "n.gguf").find("blk.0.ffn_down.weight")->type->name, "BF16");
 }
 
@@ -312,7 +304,7 @@ TEST_F(GgufRefusal, ConfigurationsThatLlamaCppComputesOtherwise) {
   }
   write_qwen3_moe(dir / "moe");
   fs::remove_all(dir / "a");
-  quantize_checkpoint(quantize_options(dir / "moe", dir / "a"));
+  quantize_checkpoint(dir / "moe", dir / "a");
   Json config = Json::parse(config_text(dir / "a"));
   config["norm_topk_prob"] = false;
   write_json(dir / "a" / "config.json", config);
@@ -324,8 +316,7 @@ TEST_F(GgufRefusal, ConfigurationsThatLlamaCppComputesOtherwise) {
 
 /// Neither quantize nor convert writes what reading the file would refuse.
 TEST_F(GgufRefusal, ModelsWithoutATensor) {
-  QuantizeCheckpointOptions options = quantize_options(dir / "part", dir / "m.gguf");
-  options.format = "gguf";
+  auto options = quantize_options(dir / "part", dir / "m.gguf", {"--format", "gguf"});
   for (const auto& [removed, missing] :
        {std::pair{"model.layers.1.mlp.up_proj.weight", "'blk.1.ffn_up.weight'"},
         std::pair{"model.layers.0.input_layernorm.weight", "'blk.0.attn_norm.weight'"},
@@ -337,7 +328,7 @@ TEST_F(GgufRefusal, ModelsWithoutATensor) {
     model.write(dir / "part");
     write_json(dir / "part" / "config.json", llama_config());
     expect_error<FormatError>([&] { quantize_checkpoint(options); }, {"part", missing});
-    quantize_checkpoint(quantize_options(dir / "part", dir / "a"));
+    quantize_checkpoint(dir / "part", dir / "a");
     refused<FormatError>({"a: as GGUF: has no tensor", missing, "which llama models have"});
   }
 }
@@ -348,14 +339,14 @@ TEST_F(GgufRefusal, TensorsWithoutAName) {
                 random_tensor("model.layers.0.mlp.mystery.weight", {64})}},
               "");
   write_json(dir / "odd" / "config.json", llama_config());
-  quantize_checkpoint(quantize_options(dir / "odd", dir / "a"));
+  quantize_checkpoint(dir / "odd", dir / "a");
   refused<UnsupportedError>(
       {"a/model.safetensors", "'model.layers.0.mlp.mystery.weight'", "no name in GGUF's 'llama'"});
 }
 
 TEST_F(GgufRefusal, ExpertsThatAreMissingOrDiffer) {
   write_qwen3_moe(dir / "moe");
-  quantize_checkpoint(quantize_options(dir / "moe", dir / "a"));
+  quantize_checkpoint(dir / "moe", dir / "a");
   Json config = Json::parse(config_text(dir / "a"));
   config["num_experts"] = 4;
   write_json(dir / "a" / "config.json", config);

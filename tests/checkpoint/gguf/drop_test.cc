@@ -6,7 +6,7 @@ namespace nvfp4::gguf::drop_test {
 /// Two layers in NVFP4, in folder "a".
 void write_quantized(const TempDir& dir) {
   write_llama(dir / "source");
-  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  quantize_checkpoint(dir / "source", dir / "a");
 }
 
 /// Returns options that convert folder "b" to GGUF.
@@ -127,9 +127,7 @@ TEST_F(GgufDrop, WeightsThatGgufCannotHoldBecomeBf16) {
     narrow.at(layer + "down_proj.weight") = random_tensor(layer + "down_proj.weight", {64, 96});
   }
   narrow.write(dir / "source");
-  QuantizeCheckpointOptions quantize = quantize_options(dir / "source", dir / "a");
-  quantize.include = {"model.embed_tokens"};
-  quantize_checkpoint(quantize);
+  quantize_checkpoint(dir / "source", dir / "a", {"--include", "model.embed_tokens"});
   LoadedFolder model(dir / "a");
   auto& shard = model.shard_of(layers[0] + "down_proj.weight");
   for (const char* end : {".weight", ".weight_scale", ".weight_scale_2", ".input_scale"})

@@ -288,9 +288,7 @@ TEST_F(GgufForeign, KeysWithoutPlaceStayInGguf) {
   ForeignFile file = whole_file("dense", "llama");
   file.keys["attention.scale"] = new_f32(0.25);
   file.write(dir / "m.gguf");
-  QuantizeCheckpointOptions options = quantize_options(dir / "m.gguf", dir / "n.gguf");
-  options.format = "gguf";
-  quantize_checkpoint(options);
+  quantize_checkpoint(dir / "m.gguf", dir / "n.gguf", {"--format", "gguf"});
   EXPECT_NE(File::open(dir / "n.gguf").header().find("llama.attention.scale"), nullptr);
 }
 
@@ -302,7 +300,7 @@ TEST(GgufOfAnotherProgram, BecomesTheModelAgain) {
                             {"original_max_position_embeddings", 512},
                             {"beta_fast", 24.0}};
   write_llama(dir / "source", source);
-  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  quantize_checkpoint(dir / "source", dir / "a");
   convert(dir / "a", dir / "m.gguf", "gguf");
   // The file as another program would write it: without our keys, without scales that are 1.
   const File m = File::open(dir / "m.gguf");

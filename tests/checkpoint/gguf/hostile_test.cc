@@ -32,9 +32,7 @@ void write_file(const fs::path& path, std::vector<NewEntry> more, const TensorSp
 void write_whole(const TempDir& dir, const std::vector<NewEntry>& more) {
   if (!fs::exists(dir / "llama.gguf")) {
     write_llama(dir / "llama");
-    auto options = quantize_options(dir / "llama", dir / "llama.gguf");
-    options.format = "gguf";
-    quantize_checkpoint(options);
+    quantize_checkpoint(dir / "llama", dir / "llama.gguf", {"--format", "gguf"});
   }
   const File file = File::open(dir / "llama.gguf");
   std::vector<NewEntry> entries = more;
@@ -52,8 +50,7 @@ void write_whole(const TempDir& dir, const std::vector<NewEntry>& more) {
 void expect_refused(const TempDir& dir, std::initializer_list<std::string_view> parts) {
   const fs::path file = dir / "m.gguf";
   expect_error<FormatError>([&] { convert(file, dir / "out", "bf16"); }, parts);
-  expect_error<FormatError>([&] { quantize_checkpoint(quantize_options(file, dir / "out")); },
-                            parts);
+  expect_error<FormatError>([&] { quantize_checkpoint(file, dir / "out"); }, parts);
   expect_error<FormatError>([&] { compare_checkpoints(file, file); }, parts);
   EXPECT_FALSE(fs::exists(dir / "out"));
 }
@@ -66,8 +63,7 @@ TEST_F(GgufHostile, JsonThatIsNestedTooDeepIsRefused) {
   // compare needs no configuration that says anything: one that it cannot read is none.
   const std::initializer_list<std::string_view> parts = {"nested deeper than 128 levels"};
   expect_error<FormatError>([&] { convert(dir / "m.gguf", dir / "out", "bf16"); }, parts);
-  expect_error<FormatError>(
-      [&] { quantize_checkpoint(quantize_options(dir / "m.gguf", dir / "out")); }, parts);
+  expect_error<FormatError>([&] { quantize_checkpoint(dir / "m.gguf", dir / "out"); }, parts);
   EXPECT_FALSE(fs::exists(dir / "out"));
   EXPECT_NO_THROW(compare_checkpoints(dir / "m.gguf", dir / "m.gguf"));
   EXPECT_NO_THROW(findings_of(dir / "m.gguf"));
