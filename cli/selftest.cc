@@ -79,15 +79,14 @@ std::string checks_text(std::span<const SelftestCheck> all) {
   return out;
 }
 
-std::string rates_text(const SelftestReport& r) {
-  if (r.rates.empty()) return {};
+std::string rates_text(std::span<const SelftestRate> rates) {
   Table table("llll");
-  for (const SelftestRate& rate : r.rates)
+  for (const SelftestRate& rate : rates)
     table.add({rate.subject, rate.name, fmt::format("{:.4g} {}", rate.value, rate.unit),
                rate.limit > 0
                    ? fmt::format("{:.0f} % of {}", 100 * rate.value / rate.limit, rate.limit_of)
                    : ""});
-  return "\nRates, all threads:\n" + table.text();
+  return fmt::format("Rates, threads: {}\n{}", threads(), table.text());
 }
 
 /// Returns the report as lines that fit the terminal.
@@ -103,7 +102,8 @@ std::string text(const SelftestReport& r) {
   out += "\nKernels of GEMMs:\n" + plans.text() + checks_text(r.checks);
   if (!r.fp4_instruction.empty()) out += "\nThe FP4 instruction:\n";
   for (const std::string& sentence : r.fp4_instruction) out += fmt::format("  {}\n", sentence);
-  out += rates_text(r) + "\nNot proven:\n";
+  if (!r.rates.empty()) out += '\n' + rates_text(r.rates);
+  out += "\nNot proven:\n";
   for (const std::string& sentence : r.not_proven) out += fmt::format("  {}\n", sentence);
   return wrapped(stdout, out);
 }
@@ -133,6 +133,13 @@ void add_selftest(CLI::App& app) {
   auto arguments = std::make_shared<SelftestArguments>();
   CommandLine line(app, "selftest", *arguments);
   line.callback([arguments] { run(*arguments); });
+}
+
+void add_bench(CLI::App& app) {
+  auto arguments = std::make_shared<BenchArguments>();
+  CommandLine(app, "bench", *arguments).callback([arguments] {
+    print(wrapped(stdout, rates_text(measure_rates(arguments->device, arguments->backend))));
+  });
 }
 
 }  // namespace nvfp4::cli

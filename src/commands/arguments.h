@@ -149,13 +149,19 @@ inline constexpr OptionRow<CompareOptions> kCompareOptions[] = {
 struct CompareArguments : CompareOptions, Printing, ShareWords {};
 
 struct BenchOptions {
+  Device device;
   std::string backend;
 };
 inline constexpr OptionRow<BenchOptions> kBenchOptions[] = {
+    {.names = "--device",
+     .member = &BenchOptions::device,
+     .value = "NAME",
+     .text = "cpu, the default; cuda or cuda:N, a GPU",
+     .python = false},
     {.names = "--backend",
      .member = &BenchOptions::backend,
      .value = "NAME",
-     .text = "kernels: {choices}; the best that this machine runs if not given",
+     .text = "kernels of the CPU: {choices}; the best that this machine runs if not given",
      .choices = option_rules::backends,
      .python = false},
 };

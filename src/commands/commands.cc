@@ -117,8 +117,7 @@ Examples:
 
 constexpr const char* kBenchNotes = R"(
 The matrices are far larger than the caches. Each figure is the best of several
-runs. "of copy" is the rate of bytes read and written, as a share of that of a
-plain copy with as many threads.
+runs, as in the report of selftest, which checks that the results are right.
 
 Example:
   nvfp4 bench

@@ -163,10 +163,11 @@ void measure_products(const Subject& s, const Sizes& sizes, const Limit& memory,
 
 }  // namespace
 
-const Sizes& sizes_of(Device device) {
+const Sizes& sizes_of(Device device, std::string_view backend) {
+  static const Sizes reference = {128, 8192, 128, 8192, 1, {1}, {1}};
   static const Sizes cpu = {4096, 8192, 16384, 8192, 1, {1, 64}, {64}};
   static const Sizes gpu = {16384, 8192, 8192, 8192, 10, {1, 16, 64, 256, 4096}, {16, 4096}};
-  return device.type == DeviceType::cuda ? gpu : cpu;
+  return device.type == DeviceType::cuda ? gpu : backend == kReference ? reference : cpu;
 }
 
 void measure(const Subject& s, const Sizes& sizes, SelftestReport& report) {

@@ -114,6 +114,12 @@ void add_gpus(SelftestReport& report) {
   }
 }
 
+void require_available(Device device) {
+  const std::string reason = why_unavailable(device);
+  require<UnsupportedError>(reason.empty(), ErrorCode::device_unavailable, "device = {}: {}",
+                            device_name(device), reason);
+}
+
 }  // namespace
 
 void check_all(Run& run, const std::vector<Subject>& subjects) {
@@ -147,11 +153,7 @@ SelftestReport run_selftest(const SelftestOptions& options) {
       options.inject_fault.empty() || std::ranges::count(selftest_checks(), options.inject_fault),
       ErrorCode::not_a_choice, "selftest: inject_fault = '{}', must be one of {}",
       options.inject_fault, fmt::join(selftest_checks(), ", "));
-  if (options.device) {
-    const std::string reason = why_unavailable(*options.device);
-    require<UnsupportedError>(reason.empty(), ErrorCode::device_unavailable, "device = {}: {}",
-                              device_name(*options.device), reason);
-  }
+  if (options.device) require_available(*options.device);
   const auto start = std::chrono::steady_clock::now();
   SelftestReport report;
   report.version = version();
@@ -179,7 +181,7 @@ SelftestReport run_selftest(const SelftestOptions& options) {
       if (s.device.type == DeviceType::cuda || s.backend == report.backend) {
         if (options.progress) options.progress(fmt::format("{}: rates", s.name));
         try {
-          measure(s, sizes_of(s.device), report);
+          measure(s, sizes_of(s.device, s.backend), report);
         } catch (const std::exception& e) {
           not_run.push_back(fmt::format("{}: rates, {}", s.name, e.what()));
         }
@@ -188,6 +190,17 @@ SelftestReport run_selftest(const SelftestOptions& options) {
   report.not_proven.insert(report.not_proven.begin(), not_run.begin(), not_run.end());
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
+}
+
+std::vector<SelftestRate> measure_rates(Device device, const std::string& backend) {
+  using namespace selftest;
+  require_available(device);
+  SelftestReport report;
+  add_gpus(report);
+  Subject subject{.name = device_name(device), .device = device};
+  if (device.type == DeviceType::cpu) subject.name = subject.backend = find_backend(backend).name;
+  measure(subject, sizes_of(device, subject.backend), report);
+  return std::move(report.rates);
 }
 
 }  // namespace nvfp4

@@ -95,6 +95,10 @@ struct SelftestReport {
 /// for an unknown `inject_fault`, UnsupportedError for a device that cannot be used.
 SelftestReport run_selftest(const SelftestOptions& options = {});
 
+/// Measures the rates of one device, on the CPU with the kernels of a backend ("": the best one).
+/// Throws ValueError, UnsupportedError.
+std::vector<SelftestRate> measure_rates(Device device, const std::string& backend = {});
+
 std::string to_json(const SelftestReport& report);  ///< JSON object
 
 }  // namespace nvfp4
