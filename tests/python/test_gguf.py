@@ -196,6 +196,13 @@ def test_every_weight_is_that_of_the_checkpoint(models, model):
             number, rest = parts[1].split(".", 1)
             experts.setdefault(f"{parts[0]}.experts.{rest}", {})[int(number)] = value
             continue
+        if name.endswith("kv_b_proj.weight"):  # heads of keys, transposed, and values
+            heads = config["num_attention_heads"]
+            parts = np.split(value.reshape(heads, -1, value.shape[1]), [config["qk_nope_head_dim"]], 1)
+            for key, part in (("k_b", parts[0].swapaxes(1, 2)), ("v_b", parts[1])):
+                seen.add(names.get_name(name.replace("kv_b", key), (".weight",)))
+                assert_same(theirs[names.get_name(name.replace("kv_b", key), (".weight",))], part, name)
+            continue
         key = name.replace("e_score_correction_bias", "e_score_correction.bias")
         mapped = names.get_name(key, (".weight", ".bias"))
         if model != "deepseek" and name.endswith("q_proj.weight"):

@@ -20,6 +20,11 @@ SIZES = dict(hidden_size=128, intermediate_size=192, num_hidden_layers=2, num_at
              vocab_size=320, max_position_embeddings=512, tie_word_embeddings=False, pad_token_id=None,
              bos_token_id=1, eos_token_id=2)
 HEADS = SIZES | dict(head_dim=32)
+#: kv_b_proj is copied in two chunks
+LATENT = dict(num_key_value_heads=4, kv_lora_rank=576, q_lora_rank=64, qk_nope_head_dim=64, qk_rope_head_dim=16,
+              v_head_dim=64, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2, moe_intermediate_size=64,
+              first_k_dense_replace=1, routed_scaling_factor=1.5, index_n_heads=4, index_head_dim=64, index_topk=16,
+              indexer_types=["full", "shared"])
 EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64)
 LINEAR = SIZES | dict(head_dim=64, linear_conv_kernel_dim=4, linear_key_head_dim=64, linear_value_head_dim=64,
                       linear_num_key_heads=2, linear_num_value_heads=4, full_attention_interval=2,
@@ -42,7 +47,7 @@ GEMMA4_KEYS = {"attention.key_length": 64, "attention.key_length_swa": 32, "rope
                "rope.dimension_count_swa": 32, "rope.freq_base": 1e6, "rope.freq_base_swa": 1e4,
                "attention.sliding_window": 64}
 #: llama.cpp applies the scales of MLPs and experts
-SCALED = {"gemma4_text", "gemma4_moe", "nemotron_h", "nemotron_h_moe", "qwen3_5", "qwen3_5_moe", "qwen3_next"}
+SCALED = {"gemma4_text", "gemma4_moe", "glm_moe_dsa", "nemotron_h", "nemotron_h_moe", "qwen3_5", "qwen3_5_moe", "qwen3_next"}
 
 #: class without its ending, configuration, architecture, keys beside those of every model
 FAMILIES = {
@@ -69,6 +74,13 @@ FAMILIES = {
         "rope.dimension_count": 16, "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_gating_func": 2,
         "expert_weights_scale": 1.5, "expert_weights_norm": True, "expert_feed_forward_length": 64,
         "expert_count": 4, "expert_used_count": 2}),
+    "glm_moe_dsa": ("GlmMoeDsa", SIZES | LATENT, "GLM_DSA", {
+        "attention.head_count_kv": 1, "attention.key_length": 592, "attention.value_length": 576,
+        "attention.key_length_mla": 80, "attention.value_length_mla": 64, "rope.dimension_count": 16,
+        "attention.kv_lora_rank": 576, "attention.q_lora_rank": 64, "attention.indexer.head_count": 4,
+        "attention.indexer.key_length": 64, "attention.indexer.top_k": 16, "attention.indexer.types": [True, False],
+        "expert_gating_func": 2, "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 1.5,
+        "expert_feed_forward_length": 64, "expert_count": 4, "expert_used_count": 2}),
     "minimax_m2": ("MiniMaxM2", HEADS | dict(num_local_experts=4, num_experts_per_tok=2, rotary_dim=16), "MINIMAXM2", {
         "rope.dimension_count": 16, "expert_feed_forward_length": 192, "expert_gating_func": 2, "expert_count": 4}),
     "hunyuan_v1_dense": ("HunYuanDenseV1", HEADS | dict(rope_parameters=ALPHA), "HUNYUAN_DENSE", {
@@ -156,6 +168,9 @@ def in_file(name, value, shifted, tiles):
         value = value + np.float32(1)
     if part == "conv1d.weight":
         value = value.squeeze(1)
+    if name.endswith("kv_b_proj.weight"):  # heads of 64 keys and 64 values
+        keys, values = np.split(value.reshape(4, 128, -1), 2, 1)
+        return [(name.replace("kv_b", "k_b"), keys.swapaxes(1, 2)), (name.replace("kv_b", "v_b"), values)]
     if part == "in_proj_qkvz.weight":  # groups of 64 queries, 64 keys, 128 values and 128 gates
         groups = value.reshape(2, 384, -1)
         q, k, v, z = (groups[:, begin:end].reshape(-1, value.shape[1])
@@ -318,28 +333,39 @@ def test_towers_and_prediction_are_left_out(tmp_path, kind):
             np.testing.assert_array_equal(value, before[key], err_msg=key)
 
 
-def test_prediction_layers_follow_the_others(tmp_path):
-    """GLM-4.5 with a layer for multi-token prediction, which transformers leaves out."""
+#: MTP layers, which transformers leaves out: family, its tensors by the layer that they are made of and its own ones
+PREDICTION = {
+    "glm4_moe": ("model.layers.2.", {"eh_proj": (128, 256), "enorm": (128,), "hnorm": (128,), "embed_tokens": (320, 128),
+                                     "shared_head.head": (320, 128), "shared_head.norm": (128,)}),
+    "glm_moe_dsa": ("model.layers.2.", {"eh_proj": (128, 256), "enorm": (128,), "hnorm": (128,),
+                                        "shared_head.norm": (128,)}),
+}
+
+
+@pytest.mark.parametrize("name", PREDICTION)
+def test_prediction_layers_follow_the_others(tmp_path, name):
     from safetensors.torch import load_file, save_file
-    make("glm4_moe", tmp_path / "model")
+    make(name, tmp_path / "model")
     file, config = tmp_path / "model/model.safetensors", tmp_path / "model/config.json"
-    tensors = load_file(file)
+    tensors, (prefix, own) = load_file(file), PREDICTION[name]
+    architecture = getattr(gguf.MODEL_ARCH, FAMILIES[name][2])
     for key, value in list(tensors.items()):
         if key.startswith("model.layers.1."):
             tensors[key.replace("layers.1.", "layers.2.")] = value + 1
-    for key, shape in (("eh_proj", (128, 256)), ("enorm", (128,)), ("hnorm", (128,)), ("embed_tokens", (320, 128)),
-                       ("shared_head.head", (320, 128)), ("shared_head.norm", (128,))):
-        tensors[f"model.layers.2.{key}.weight"] = torch.randn(shape).to(torch.bfloat16)
+    for key, shape in own.items():
+        tensors[f"{prefix}{key}.weight"] = torch.randn(shape).to(torch.bfloat16)
     save_file(tensors, file, {"format": "pt"})
     config.write_text(json.dumps(json.loads(config.read_text()) | {"num_nextn_predict_layers": 1}))
     nvfp4.quantize_checkpoint(tmp_path / "model", tmp_path / "nvfp4")
     nvfp4.convert(tmp_path / "nvfp4", tmp_path / "model.gguf")
     reader = gguf.GGUFReader(tmp_path / "model.gguf")
-    assert [reader.get_field(f"glm4moe.{key}").contents() for key in ("block_count", "nextn_predict_layers")] == [3, 1]
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GLM4_MOE, 3)
+    numbers = [reader.get_field(f"{gguf.MODEL_ARCH_NAMES[architecture]}.{key}").contents()
+               for key in ("block_count", "nextn_predict_layers")]
+    assert numbers == [3, 1]
+    names = gguf.get_tensor_name_map(architecture, 3)
     found = dequantized(reader)
-    for key in ("eh_proj", "enorm", "hnorm", "embed_tokens", "shared_head.head", "shared_head.norm"):
-        key = f"model.layers.2.{key}.weight"
+    for key in own:
+        key = f"{prefix}{key}.weight"
         np.testing.assert_array_equal(found[names.get_name(key, (".weight",))], tensors[key].float().numpy(), err_msg=key)
     nvfp4.convert(tmp_path / "model.gguf", tmp_path / "back", to="modelopt")
     before, after = tensors_of(tmp_path / "nvfp4"), tensors_of(tmp_path / "back")

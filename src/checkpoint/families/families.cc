@@ -56,6 +56,7 @@ constexpr Family kFamilies[] = {
     {.model_types = "gemma4", .gguf = &gguf::kGemma4MoeNames},
     {.model_types = "gemma4", .gguf = &gguf::kGemma4Names},
     {.model_types = "glm4_moe", .stacks = Stacks::rows, .gguf = &gguf::kGlm4MoeNames},
+    {.model_types = "glm_moe_dsa", .gguf = &gguf::kGlmMoeDsaNames},
     {.model_types = "minimax_m2", .gguf = &gguf::kMiniMaxM2Names},
     {.model_types = "hunyuan_v1_dense", .gguf = &gguf::kHunYuanDenseNames},
     {.model_types = "hunyuan_v1_moe", .gguf = &gguf::kHunYuanMoeNames},

@@ -14,8 +14,24 @@ constexpr NamePair kLatent[] = {
      "blk.{l}.attn_kv_a_mqa",
      {latent_rope, embedding}},
     {"model.layers.{l}.self_attn.kv_a_layernorm", "blk.{l}.attn_kv_a_norm", {latent}},
-    {"model.layers.{l}.self_attn.kv_b_proj", "blk.{l}.attn_kv_b", {latent_heads, latent}},
+    {.model = "model.layers.{l}.self_attn.kv_b_proj",
+     .file = "blk.{l}.attn_k_b",
+     .shape = {heads, latent, latent_key},
+     .heads = Heads::latent_keys},
+    {.model = "model.layers.{l}.self_attn.kv_b_proj",
+     .file = "blk.{l}.attn_v_b",
+     .shape = {heads, latent_value, latent},
+     .heads = Heads::latent_values},
     {"model.layers.{l}.self_attn.o_proj", "blk.{l}.attn_output", {embedding, outputs}, kScaled}};
+constexpr NamePair kIndexer[] = {
+    {"model.layers.{l}.self_attn.indexer.wq_b",
+     "blk.{l}.indexer.attn_q_b",
+     {indexer_queries, query_rank}},
+    {"model.layers.{l}.self_attn.indexer.wk", "blk.{l}.indexer.attn_k", {indexer_head, embedding}},
+    {"model.layers.{l}.self_attn.indexer.k_norm", "blk.{l}.indexer.k_norm", {indexer_head}},
+    {"model.layers.{l}.self_attn.indexer.weights_proj",
+     "blk.{l}.indexer.proj",
+     {indexer_heads, embedding}}};
 constexpr NamePair kRouterBias[] = {
     {"model.layers.{l}.mlp.gate.e_score_correction_bias", "blk.{l}.exp_probs_b.bias", {experts}}};
 constexpr NamePair kSharedExperts[] = {
@@ -134,7 +150,7 @@ constexpr NameGroup kQwen3[] = {{kEnds},      {kHead, optional}, {kNorms},
 constexpr NameGroup kQwen3Moe[] = {{kEnds},      {kHead, optional}, {kNorms},          {kAttention},
                                    {kHeadNorms}, {kMlp, dense},     {kExperts, sparse}};
 constexpr NameGroup kDeepSeek[] = {{kEnds},
-                                   {kHead, optional},
+                                   {kPlainHead, optional},
                                    {kNorms},
                                    {kQueries, full_rank},
                                    {kLowRankQueries, low_rank},
@@ -143,6 +159,18 @@ constexpr NameGroup kDeepSeek[] = {{kEnds},
                                    {kExperts, sparse},
                                    {kRouterBias, together},
                                    {kSharedExperts, shared}};
+constexpr NameGroup kGlmMoeDsa[] = {{kEnds},
+                                    {kPlainHead, optional},
+                                    {kNorms},
+                                    {kLowRankQueries},
+                                    {kLatent},
+                                    {kIndexer, complete},
+                                    {kMlp, dense},
+                                    {kExperts, sparse},
+                                    {kRouterBias, together},
+                                    {kSharedExperts, shared},
+                                    {kPrediction, complete},
+                                    {kPredictionHead, optional}};
 constexpr NameGroup kPhi3[] = {{kEnds}, {kHead, optional}, {kNorms}, {kPhi3Layer}};
 constexpr NameGroup kGemma3[] = {{kShiftedEnds},     {kHead, optional}, {kShiftedNorms},
                                  {kShiftedMlpNorms}, {kAttention},      {kShiftedHeadNorms},
@@ -186,6 +214,9 @@ constexpr NumberKey kGraniteNumbers[] = {{"attention_multiplier", "attention.sca
                                          {"embedding_multiplier", "embedding_scale", kFactor},
                                          {"residual_multiplier", "residual_scale", kFactor},
                                          {"logits_scaling", "logit_scale", kFactor}};
+constexpr NumberKey kIndexerNumbers[] = {{"index_n_heads", "attention.indexer.head_count"},
+                                         {"index_head_dim", "attention.indexer.key_length"},
+                                         {"index_topk", "attention.indexer.top_k"}};
 constexpr NumberKey kSlidingNumbers[] = {{"sliding_window", "attention.sliding_window"}};
 
 /// Returns the row of a Gemma 3 model without or with the prefix of models that also see.
@@ -306,6 +337,17 @@ const Architecture kGlm4MoeNames = {.model_type = "glm4_moe",
                                     .rotary = 0.5,
                                     .predicts = true,
                                     .foreign = false};
+const Architecture kGlmMoeDsaNames = {.model_type = "glm_moe_dsa",
+                                      .class_name = "GlmMoeDsaForCausalLM",
+                                      .name = "glm-dsa",
+                                      .groups = kGlmMoeDsa,
+                                      .experts = true,
+                                      .latent = true,
+                                      .routes = true,
+                                      .sigmoid = true,
+                                      .numbers = kIndexerNumbers,
+                                      .predicts = true,
+                                      .foreign = false};
 const Architecture kMiniMaxM2Names = {.model_type = "minimax_m2",
                                       .class_name = "MiniMaxM2ForCausalLM",
                                       .name = "minimax-m2",

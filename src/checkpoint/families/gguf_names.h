@@ -32,7 +32,11 @@ enum class Size : std::uint8_t {
   query_rank,
   latent,        ///< compressed keys and values
   latent_rope,   ///< compressed keys and values, and the rotary part of the keys
-  latent_heads,  ///< decompressed keys and values of all heads
+  latent_key,    ///< decompressed key of a head, without its rotary part
+  latent_value,  ///< decompressed value of a head
+  indexer_queries,
+  indexer_heads,
+  indexer_head,
   // Linear attention.
   linear_fused,   ///< queries, keys and values of all heads
   linear_values,  ///< values of all heads
@@ -62,8 +66,8 @@ enum class Change : std::uint8_t {
   minus_exp,  ///< -exp(x)
 };
 
-/// The part of a tensor of linear attention in which the heads of values change their order.
-/// LinearHeads::order() in gguf/names.h computes the order.
+/// The part of a tensor in which heads change their order, or become a tensor of their own.
+/// LinearHeads and LatentHeads in gguf/names.h compute the order.
 enum class Heads : std::uint8_t {
   none,
   rows,
@@ -73,6 +77,10 @@ enum class Heads : std::uint8_t {
   /// one tensor.
   grouped_qkv,
   grouped_gate,  ///< the gates of such groups
+  /// The heads of latent attention are groups of rows: keys and values. The file has a matrix for
+  /// each head, and that of the keys is transposed.
+  latent_keys,
+  latent_values,
 };
 
 /// The change of a tensor's shape on the way into the file. file_shape() in gguf/names.h applies
@@ -133,7 +141,7 @@ struct Architecture {
   /// Rows of q and k are reordered so that the two halves of a rotary embedding alternate.
   bool interleaves = false;
   bool experts = false;
-  /// The model has multi-head latent attention. The file stores it as attn_kv_b in one piece.
+  /// The model has multi-head latent attention: all heads of the graph share the latent keys.
   bool latent = false;
   /// The file has the keys of DeepSeek's router: factor, norm, dense layers, shared experts.
   bool routes = false;
@@ -166,6 +174,6 @@ extern const Architecture kLlamaNames, kMistralNames, kMixtralNames, kQwen2Names
     kGemma3TextNames, kGlm4MoeNames, kMiniMaxM2Names, kHunYuanDenseNames, kHunYuanMoeNames,
     kQwen35Names, kQwen35TextNames, kQwen35MoeNames, kQwen35MoeTextNames, kGptOssNames,
     kQwen3NextNames, kNemotronHNames, kNemotronHMoeNames, kGemma3Names, kGemma4Names,
-    kGemma4MoeNames, kGemma4TextNames, kGemma4TextMoeNames;
+    kGemma4MoeNames, kGemma4TextNames, kGemma4TextMoeNames, kGlmMoeDsaNames;
 
 }  // namespace nvfp4::gguf

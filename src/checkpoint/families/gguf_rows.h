@@ -19,6 +19,8 @@ inline constexpr Shape kUp = {feed_forward, embedding}, kDown = {embedding, feed
 inline constexpr NamePair kEnds[] = {{"model.embed_tokens", "token_embd", {vocabulary, embedding}},
                                      {"model.norm", "output_norm", {embedding}}};
 inline constexpr NamePair kHead[] = {{"lm_head", "output", {vocabulary, embedding}, kScaled}};
+/// The head of graphs that apply no scale to it.
+inline constexpr NamePair kPlainHead[] = {{"lm_head", "output", {vocabulary, embedding}}};
 inline constexpr NamePair kNorms[] = {
     {"model.layers.{l}.input_layernorm", "blk.{l}.attn_norm", {embedding}},
     {"model.layers.{l}.post_attention_layernorm", "blk.{l}.ffn_norm", {embedding}}};

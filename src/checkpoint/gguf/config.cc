@@ -112,13 +112,16 @@ void add_heads(Entries& out, const Json& config, const Architecture& architectur
     out.u32("rope.dimension_count", rotary_dim(config, architecture, file));
     return;
   }
-  // attn_kv_b stays whole, so each head has its own key and value.
-  out.needed("attention.head_count_kv", {"num_attention_heads"});
+  // The graph moves kv_b_proj to queries and outputs, so all heads share one key and value.
+  out.u32("attention.head_count_kv", 1);
   out.optional("attention.q_lora_rank", {"q_lora_rank"});
-  out.needed("attention.kv_lora_rank", {"kv_lora_rank"});
-  const std::int64_t rope = integer_of(config, {"qk_rope_head_dim"}, 0);
-  out.u32("attention.key_length", integer_of(config, {"qk_nope_head_dim"}, 0) + rope);
-  out.needed("attention.value_length", {"v_head_dim"});
+  out.needed("attention.kv_lora_rank", {"kv_lora_rank"}, 1);
+  const std::int64_t rope = integer_of(config, {"qk_rope_head_dim"}, 0),
+                     latent = integer_of(config, {"kv_lora_rank"}, 0);
+  out.u32("attention.key_length", latent + rope);
+  out.u32("attention.value_length", latent);
+  out.u32("attention.key_length_mla", integer_of(config, {"qk_nope_head_dim"}, 0) + rope);
+  out.needed("attention.value_length_mla", {"v_head_dim"});
   out.needed("rope.dimension_count", {"qk_rope_head_dim"});
   if (const double scale = number_of(rope_of(config), "mscale_all_dim", 0); scale != 0)
     out.add("rope.scaling.yarn_log_multiplier", new_f32(0.1 * scale));

@@ -162,15 +162,18 @@ class ConfigMaker {
       require_one_of(key, {head_dim});
   }
 
-  /// Adds the attention with attn_kv_b, where each head has its own key and value.
   void add_latent_heads() {
-    copy("kv_lora_rank", "attention.kv_lora_rank");
-    copy("v_head_dim", "attention.value_length");
+    const Json latent = copy("kv_lora_rank", "attention.kv_lora_rank");
+    copy("v_head_dim", "attention.value_length_mla");
     copy("qk_rope_head_dim", "rope.dimension_count");
-    copy("qk_nope_head_dim", "attention.key_length");
+    copy("qk_nope_head_dim", "attention.key_length_mla");
     config_["qk_nope_head_dim"] = integer_at("qk_nope_head_dim") - integer_at("qk_rope_head_dim");
     config_["q_lora_rank"] = number("attention.q_lora_rank");  // null: the model has no low-rank q
-    require_one_of("attention.head_count_kv", {config_.value("num_attention_heads", Json())});
+    config_["num_key_value_heads"] = config_.value("num_attention_heads", Json());
+    require_one_of("attention.head_count_kv", {1});
+    require_one_of("attention.value_length", {latent});
+    require_one_of("attention.key_length",
+                   {integer_at("kv_lora_rank") + integer_at("qk_rope_head_dim")});
   }
 
   void add_experts() {

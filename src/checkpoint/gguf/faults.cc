@@ -40,6 +40,8 @@ constexpr SizeKey kSizeKeys[] = {
     {"attention.kv_lora_rank", Needed::if_latent},
     {"attention.key_length", Needed::if_latent},
     {"attention.value_length", Needed::if_latent},
+    {"attention.key_length_mla", Needed::if_latent},
+    {"attention.value_length_mla", Needed::if_latent},
     {"rope.dimension_count", Needed::if_latent},
     {"attention.head_count_kv", Needed::never, false, true},
     {"attention.q_lora_rank", Needed::never},
@@ -259,6 +261,7 @@ class Check {
     return number ? *number : heads();
   }
   std::int64_t per_head(std::string_view key) {
+    if (architecture_.latent) return value(fmt::format("{}_mla", key));
     const bool sliding =
         header_.integer(whole("attention.sliding_window_pattern"), layer_) == std::int64_t{1};
     const std::string swa = fmt::format("{}_swa", key);
@@ -335,9 +338,18 @@ class Check {
       case Size::latent_rope:
         first = value("attention.kv_lora_rank");
         return first + value("rope.dimension_count");
-      case Size::latent_heads:
-        first = heads();
-        return first * (key_length() + value_length() - value("rope.dimension_count"));
+      case Size::latent_key:
+        first = key_length();
+        return first - value("rope.dimension_count");
+      case Size::latent_value:
+        return value_length();
+      case Size::indexer_queries:
+        first = value("attention.indexer.head_count");
+        return first * value("attention.indexer.key_length");
+      case Size::indexer_heads:
+        return value("attention.indexer.head_count");
+      case Size::indexer_head:
+        return value("attention.indexer.key_length");
       case Size::linear_fused:
         first = value("ssm.state_size");
         first *= 2 * value("ssm.group_count");

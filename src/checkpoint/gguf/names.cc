@@ -195,16 +195,25 @@ std::optional<Order> LinearHeads::order(Heads heads, std::int64_t size) const {
   return Order{first, keys, values / keys, (size - first) / values};
 }
 
-std::optional<std::vector<Run>> LinearHeads::runs(Heads heads) const {
+std::optional<Split> LinearHeads::split(Heads heads) const {
   constexpr std::int64_t kMost = 1 << 20;  // products of the sizes fit 64 bits
   const bool fits = keys > 0 && values > 0 && key_size > 0 && values % keys == 0 && keys <= kMost &&
                     values <= kMost && key_size <= kMost;
   if (!fits) return std::nullopt;
   const std::int64_t size = values / keys * key_size, period = 2 * (key_size + size);
-  if (heads == Heads::grouped_gate) return std::vector<Run>{{period, 2 * key_size + size, size, 0}};
-  return std::vector<Run>{{period, 0, key_size, 0},
-                          {period, key_size, key_size, keys * key_size},
-                          {period, 2 * key_size, size, 2 * keys * key_size}};
+  if (heads == Heads::grouped_gate) return Split{keys, {{period, 2 * key_size + size, size, 0}}};
+  return Split{keys,
+               {{period, 0, key_size, 0},
+                {period, key_size, key_size, keys * key_size},
+                {period, 2 * key_size, size, 2 * keys * key_size}}};
+}
+
+std::optional<Split> LatentHeads::split(Heads part) const {
+  constexpr std::int64_t kMost = 1 << 13;  // a head fits the memory
+  for (const std::int64_t size : {heads, latent, key, value})
+    if (size < 1 || size > kMost) return std::nullopt;
+  const bool keys = part == Heads::latent_keys;
+  return Split{heads, {{key + value, keys ? 0 : key, keys ? key : value, 0}}, true, keys};
 }
 
 }  // namespace nvfp4::gguf

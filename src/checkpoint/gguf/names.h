@@ -91,9 +91,31 @@ struct Run {
 /// Returns the order of the rows of a q or k whose rotary embedding's two halves alternate.
 inline Order rotary_order(std::int64_t rows_per_head) { return {0, 2, rows_per_head / 2, 1}; }
 
-inline bool is_split(Heads heads) {
-  return heads == Heads::grouped_qkv || heads == Heads::grouped_gate;
+inline bool is_latent(Heads heads) {
+  return heads == Heads::latent_keys || heads == Heads::latent_values;
 }
+inline bool is_split(Heads heads) {
+  return heads == Heads::grouped_qkv || heads == Heads::grouped_gate || is_latent(heads);
+}
+
+/// The rows that a tensor of the file has of one of the model, which is split.
+struct Split {
+  std::int64_t groups = 0;  ///< number of periods of the runs
+  std::vector<Run> runs;
+  bool stacked = false, transposed = false;  ///< a matrix for each group, which may be transposed
+
+  /// Returns the number of rows in the model.
+  std::int64_t model_rows() const { return groups * runs.front().period; }
+  /// Returns the number of rows that the tensor of the file has of them.
+  std::int64_t rows() const { return runs.back().to + groups * runs.back().size; }
+  /// Returns the shape of the tensor of the file.
+  std::vector<std::int64_t> shape(std::int64_t cols) const {
+    const std::int64_t size = runs.back().size;
+    return transposed ? std::vector<std::int64_t>{groups, cols, size}
+           : stacked  ? std::vector<std::int64_t>{groups, size, cols}
+                      : std::vector<std::int64_t>{rows(), cols};
+  }
+};
 
 /// The heads of linear attention. Those of values are grouped by key in the model. In the file the
 /// first value of each key comes first.
@@ -102,8 +124,16 @@ struct LinearHeads {
 
   /// Returns the order of `size` rows or columns. Null if the heads do not divide them.
   std::optional<Order> order(Heads heads, std::int64_t size) const;
-  /// Returns the runs of a tensor that is split. Null if the heads are none.
-  std::optional<std::vector<Run>> runs(Heads heads) const;
+  /// Returns the rows of a tensor that is split. Null if the heads are none.
+  std::optional<Split> split(Heads heads) const;
+};
+
+/// The heads of latent attention: each is a key and a value, decompressed from `latent` numbers.
+struct LatentHeads {
+  std::int64_t heads = 0, latent = 0, key = 0, value = 0;
+
+  /// Returns the rows of kv_b_proj that one tensor has. Null for sizes that no model has.
+  std::optional<Split> split(Heads part) const;
 };
 
 }  // namespace nvfp4::gguf

@@ -6,17 +6,30 @@
 #include <optional>
 #include <utility>
 
+#include "checkpoint/gguf/faults.h"
 #include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::gguf {
 namespace {
 
-LinearHeads heads_of(const Header& header, const Architecture& architecture) {
-  const auto number = [&](std::string_view key) {
+/// Returns the function that reads a number of the architecture, or 0 without its key.
+auto numbers_of(const Header& header, const Architecture& architecture) {
+  return [&](std::string_view key) {
     return header.integer(fmt::format("{}.{}", architecture.name, key)).value_or(0);
   };
+}
+
+LinearHeads heads_of(const Header& header, const Architecture& architecture) {
+  const auto number = numbers_of(header, architecture);
   return {number("ssm.group_count"), number("ssm.time_step_rank"), number("ssm.state_size")};
+}
+
+LatentHeads latent_heads_of(const Header& header, const Architecture& architecture) {
+  const auto number = numbers_of(header, architecture);
+  return {number("attention.head_count"), number("attention.kv_lora_rank"),
+          number("attention.key_length_mla") - number("rope.dimension_count"),
+          number("attention.value_length_mla")};
 }
 
 Order value_heads(const Header& header, const Architecture& architecture, const TensorInfo& t,
@@ -63,23 +76,39 @@ Origin origin_of(const Header& header, const Architecture& architecture, const T
   return origin;
 }
 
-std::vector<Run> runs_of(const Header& header, const Architecture& architecture,
-                         const TensorInfo& t, const std::string& model_name,
-                         const std::string& file) {
+std::optional<Split> split_of(const Header& header, const Architecture& architecture,
+                              const TensorInfo& t, const std::string& model_name,
+                              const std::string& file) {
   const std::vector<Place> places = places_of(architecture, model_name);
   const auto place = std::ranges::find(places, t.name, &Place::file_name);
-  if (place == places.end() || !is_split(place->heads)) return {};
-  const LinearHeads heads = heads_of(header, architecture);
-  const std::optional<std::vector<Run>> runs = heads.runs(place->heads);
-  require<FormatError>(
-      runs && t.shape.size() == 2 && t.shape[0] == runs->back().to + heads.keys * runs->back().size,
-      "{}: tensor '{}': [{}], must have the rows of {} heads of values and {} of "
-      "keys, as '{}.ssm.time_step_rank' and 'ssm.group_count' say",
-      file, printable(t.name), fmt::join(t.shape, ", "), heads.values, heads.keys,
-      architecture.name);
-  require<UnsupportedError>(t.type->id != kNvfp4, "{}: tensor '{}': {}, must have another type",
-                            file, printable(t.name), t.type->name);
-  return *runs;
+  if (place == places.end() || !is_split(place->heads)) return std::nullopt;
+  std::optional<Split> split;
+  std::string sizes;
+  if (is_latent(place->heads)) {
+    const LatentHeads heads = latent_heads_of(header, architecture);
+    split = heads.split(place->heads);
+    sizes = fmt::format("{} heads with keys of {} and values of {} from {} latent numbers, as '{}.",
+                        heads.heads, heads.key, heads.value, heads.latent, architecture.name) +
+            "attention.key_length_mla', 'value_length_mla' and 'kv_lora_rank' say";
+  } else {
+    const LinearHeads heads = heads_of(header, architecture);
+    split = heads.split(place->heads);
+    sizes = fmt::format(
+        "{} heads of values and {} of keys, as '{}.ssm.time_step_rank' and "
+        "'ssm.group_count' say",
+        heads.values, heads.keys, architecture.name);
+  }
+  const std::size_t at = split && split->transposed ? 1 : t.shape.size() - 1;
+  const bool fits = split && at < t.shape.size() && t.shape == split->shape(t.shape[at]);
+  if (!fits) require_whole(header, architecture, file);  // which says more
+  require<FormatError>(fits, "{}: tensor '{}': [{}], must have the rows of {}", file,
+                       printable(t.name), fmt::join(t.shape, ", "), sizes);
+  const auto plain = {kF32, kF16, kBF16};
+  const bool is_held = split->transposed ? std::ranges::find(plain, t.type->id) != plain.end()
+                                         : t.type->id != kNvfp4;
+  require<UnsupportedError>(is_held, "{}: tensor '{}': {}, must have another type", file,
+                            printable(t.name), t.type->name);
+  return split;
 }
 
 void count_columns(const TensorInfo& t, Origin& origin, const std::string& file) {

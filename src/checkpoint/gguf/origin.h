@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "checkpoint/gguf/blocks.h"
@@ -19,7 +20,8 @@ struct Origin {
   std::uint64_t row_units = 0;    ///< units of a row, if rows or columns are in another order
   Order rows = {}, columns = {};  ///< columns are counted in units
   Change change = Change::none;
-  Run run = {};  ///< rows of the model's tensor that come from here
+  Run run = {};                          ///< rows of the model's tensor that come from here
+  std::uint64_t transposed_columns = 0;  ///< columns of the model, which the file has as rows; or 0
 
   std::uint64_t in() const {
     return kind == Kind::codes || kind == Kind::scales ? kBlockBytes
@@ -53,10 +55,11 @@ struct Origin {
 Origin origin_of(const Header& header, const Architecture& architecture, const TensorInfo& t,
                  const std::string& model_name, const std::string& file);
 
-/// Returns the runs of a tensor that is a part of one of the model, or none. Throws as origin_of().
-std::vector<Run> runs_of(const Header& header, const Architecture& architecture,
-                         const TensorInfo& t, const std::string& model_name,
-                         const std::string& file);
+/// Returns the rows of a tensor that is a part of one of the model. Null for others. Throws as
+/// origin_of().
+std::optional<Split> split_of(const Header& header, const Architecture& architecture,
+                              const TensorInfo& t, const std::string& model_name,
+                              const std::string& file);
 
 /// Counts the columns of `origin` in its units. Throws UnsupportedError if a head ends within one.
 void count_columns(const TensorInfo& t, Origin& origin, const std::string& file);

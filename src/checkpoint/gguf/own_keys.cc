@@ -133,6 +133,16 @@ void add_gpt_oss(Entries& out, const Json& config, const std::string& file) {
                             number_of(config, "swiglu_limit", kLimit), kLimit);
 }
 
+/// Adds the layers that choose keys themselves. The others take over the choice of the layer
+/// before.
+void add_indexer(Entries& out, const Json& config, const std::string& /*file*/) {
+  const auto types = config.find("indexer_types");
+  if (types == config.end() || !types->is_array()) return;
+  NewValue full{.type = ValueType::array, .element = ValueType::boolean};
+  for (const Json& type : *types) full.numbers.push_back(type == "full");
+  out.add("attention.indexer.types", std::move(full));
+}
+
 /// Adds the keys of gated delta nets.
 void add_linear(Entries& out, const Json& config, const std::string& file) {
   const std::int64_t values = integer_of(config, {"linear_num_value_heads"}, 0),
@@ -326,6 +336,7 @@ constexpr OwnKeys kOwnKeys[] = {
     {"hunyuan-dense", add_hunyuan},
     {"minimax-m2", add_minimax},
     {"hunyuan-moe", add_hunyuan_moe},
+    {"glm-dsa", add_indexer},
     {"qwen35", add_qwen35},
     {"qwen35moe", add_qwen35},
     {"qwen3next", add_linear},

@@ -61,10 +61,7 @@ class View final : public checkpoint::TensorSource {
  public:
   View(File file, Naming naming) : file_(std::move(file)), naming_(naming) {
     name_ = printable(path().string(), 4096);
-    if (naming_ == Naming::model) {
-      find_architecture_of_file();
-      require_few_experts();
-    }
+    if (naming_ == Naming::model) find_architecture_of_file();
     for (const char* key : {kBf16Key, kF16Key})
       for (std::string& name : file_.strings(key, header().tensors.size()))
         narrowed_[std::move(name)] = key == kBf16Key ? Origin::Kind::bf16 : Origin::Kind::f16;
@@ -206,6 +203,7 @@ class View final : public checkpoint::TensorSource {
     require<UnsupportedError>(architecture_ != nullptr,
                               "{}: architecture '{}', must be one of {} to get names back", name_,
                               printable(*name), known);
+    require_few_experts();
     config_ = config_of(file_, *architecture_);
     if (header().find("tokenizer.ggml.model") != nullptr)
       warnings_.push_back("the tokenizer is not copied: take its files from the original model");
@@ -276,8 +274,8 @@ class View final : public checkpoint::TensorSource {
     require<FormatError>(t.type->id != kNvfp4 || t.shape.size() >= 2,
                          "{}: tensor '{}': {} with {} dimensions, must have 2 or 3", name_,
                          printable(t.name), t.type->name, t.shape.size());
-    const std::vector<Run> runs = runs_of(header(), *architecture_, t, *place, name_);
-    if (!runs.empty()) return add_runs(t, *place, runs);
+    if (const auto split = split_of(header(), *architecture_, t, *place, name_))
+      return add_runs(t, *place, *split);
     if (!stacks_experts(*architecture_, t.name)) {
       Shape shape = t.shape;  // other programs leave out the one row of this gate
       if (t.name.ends_with(".ffn_gate_inp_shexp.weight") && shape.size() == 1)
@@ -336,21 +334,21 @@ class View final : public checkpoint::TensorSource {
   }
 
   /// Adds the rows of a tensor that is a part of one of the model.
-  void add_runs(const TensorInfo& t, const std::string& name, const std::vector<Run>& runs) {
-    std::int64_t rows = 0;  // of each period
-    for (const Run& run : runs) rows += run.size;
+  void add_runs(const TensorInfo& t, const std::string& name, const Split& split) {
+    const std::int64_t cols = split.transposed ? t.shape[1] : t.shape.back();
     const auto [it, fresh] = merged_.emplace(name, tensors_.size());
     const std::size_t index = it->second;
-    if (fresh) add_as(t, name, {t.shape[0] / rows * runs[0].period, t.shape[1]}, 0, t.bytes, {});
+    if (fresh) add_as(t, name, {split.model_rows(), cols}, 0, t.bytes, {});
     Origin part = origins_[index];
     require<UnsupportedError>(
         *t.type == *part.stored->type, "{}: tensor '{}': {}, must be {} as '{}' is", name_,
         printable(t.name), t.type->name, part.stored->type->name, printable(part.stored->name));
     part.stored = &t;
-    part.row_units = t.bytes / part.in() / static_cast<std::uint64_t>(t.shape[0]);
-    for (const Run& run : runs) {
+    part.row_units = t.bytes / part.in() / static_cast<std::uint64_t>(split.rows());
+    part.transposed_columns = split.transposed ? static_cast<std::uint64_t>(cols) : 0;
+    for (const Run& run : split.runs) {
       part.run = run;
-      if (fresh && &run == runs.data())
+      if (fresh && &run == split.runs.data())
         origins_[index] = part;
       else
         split_[index].push_back(part);
@@ -402,6 +400,7 @@ class View final : public checkpoint::TensorSource {
       return;
     }
     const std::uint64_t at = origin.begin + first * origin.in();
+    if (origin.transposed_columns != 0) return read_transposed(origin, at, out);
     if (origin.kind == Kind::copy) return file_.read(*origin.stored, at, out);
     const auto bytes = checkpoint::grow(buffer, static_cast<std::int64_t>(count * origin.in()));
     file_.read(*origin.stored, at, bytes);
@@ -429,6 +428,21 @@ class View final : public checkpoint::TensorSource {
                            printable(tensor.name), value, bf16 ? "BF16" : "F16",
                            bf16 ? kBf16Key : kF16Key, printable(origin.stored->name));
       std::memcpy(out.data() + 2 * i, &bits, 2);
+    }
+  }
+
+  /// Reads rows of a head, from byte `first` of all rows on. The file has them as columns.
+  void read_transposed(const Origin& origin, std::uint64_t first, std::span<std::byte> out) const {
+    const std::uint64_t row_bytes = origin.row_units * origin.in(),
+                        element = row_bytes / origin.transposed_columns;
+    const auto rows = static_cast<std::uint64_t>(origin.run.size);
+    thread_local std::vector<std::byte> buffer;
+    const auto head = checkpoint::grow(buffer, static_cast<std::int64_t>(rows * row_bytes));
+    std::uint64_t at = first % head.size();
+    file_.read(*origin.stored, first - at, head);
+    for (std::byte& byte : out) {
+      byte = head[(at % row_bytes / element * rows + at / row_bytes) * element + at % element];
+      ++at;
     }
   }
 

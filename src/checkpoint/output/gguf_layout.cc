@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 
 #include "checkpoint/formats/cache_scales.h"
@@ -22,7 +23,7 @@ struct Member {
   const Type* type = nullptr;
   std::vector<std::int64_t> shape;
   Place place;
-  std::vector<Run> runs = {};  ///< its rows; empty: all rows of the planned tensor
+  std::optional<Split> split = {};  ///< its rows; null: all rows of the planned tensor
   std::size_t spec = 0, scales = kNone, global = kNone, input = kNone;
   DType dtype = DType::u8;  ///< dtype of a tensor that is not NVFP4
 };
@@ -40,7 +41,8 @@ constexpr std::string_view kPrediction = "multi-token prediction";
 bool must_be_f32(const Place& place, std::size_t dimensions) {
   const std::string& name = place.file_name;
   return dimensions <= 1 || name.ends_with("_norm.weight") || !name.ends_with(".weight") ||
-         name.find(".ffn_gate_inp") != std::string::npos || name.ends_with(".ssm_conv1d.weight");
+         name.find(".ffn_gate_inp") != std::string::npos || name.ends_with(".ssm_conv1d.weight") ||
+         name.ends_with(".indexer.proj.weight");
 }
 
 class Maker {
@@ -138,22 +140,39 @@ class Maker {
   }
 
   void add(Member member) {
-    if (is_split(member.place.heads)) take_runs(member);
+    if (is_split(member.place.heads)) take_rows(member);
     // Tensors outside the layers come first, then those of each layer.
     members_[{member.place.layer, member.place.file_name}].push_back(std::move(member));
   }
 
-  /// Takes the rows that the tensor of the file has, and its shape.
-  void take_runs(Member& m) const {
-    const LinearHeads heads = linear_heads();
-    const std::optional<std::vector<Run>> runs = heads.runs(m.place.heads);
-    require<FormatError>(
-        runs && m.shape.size() == 2 && m.shape[0] == heads.keys * runs->front().period,
-        "{}: tensor '{}': [{}], must have the rows of linear_num_value_heads = {} "
-        "and linear_num_key_heads = {}",
-        file_, printable(m.model_name), fmt::join(m.shape, ", "), heads.values, heads.keys);
-    m.runs = *runs;
-    m.shape[0] = runs->back().to + heads.keys * runs->back().size;
+  /// Returns the rows of a member that the tensor of the file has. Null for sizes that do not fit.
+  std::optional<Split> split_of(const Member& m) const {
+    return is_latent(m.place.heads) ? latent_heads().split(m.place.heads)
+                                    : linear_heads().split(m.place.heads);
+  }
+
+  void take_rows(Member& m) const {
+    m.split = split_of(m);
+    const bool fits = m.split && m.shape.size() == 2 && m.shape[0] == m.split->model_rows();
+    if (!fits) {
+      const LinearHeads linear = linear_heads();
+      const LatentHeads latent = latent_heads();
+      throw FormatError(fmt::format(
+          "{}: tensor '{}': [{}], must have the rows of {}", file_, printable(m.model_name),
+          fmt::join(m.shape, ", "),
+          is_latent(m.place.heads)
+              ? fmt::format("num_attention_heads = {}, qk_nope_head_dim = {} and v_head_dim = {}",
+                            latent.heads, latent.key, latent.value)
+              : fmt::format("linear_num_value_heads = {} and linear_num_key_heads = {}",
+                            linear.values, linear.keys)));
+    }
+    m.shape[0] = m.split->rows();
+  }
+
+  LatentHeads latent_heads() const {
+    return {integer_of(config_, {"num_attention_heads"}, 0),
+            integer_of(config_, {"kv_lora_rank"}, 0), integer_of(config_, {"qk_nope_head_dim"}, 0),
+            integer_of(config_, {"v_head_dim"}, 0)};
   }
 
   LinearHeads linear_heads() const {
@@ -180,6 +199,7 @@ class Maker {
     require<UnsupportedError>(one && tensor_bytes(*first.type, shape),
                               "{}: tensor '{}': [{}] is too large", file_,
                               printable(first.model_name), fmt::join(shape, ", "));
+    if (first.split) shape = first.split->shape(shape.back());
     layout_.tensors.push_back({first.place.file_name, first.type, std::move(shape)});
     note_widened(first);
     for (std::size_t i = 0; i < members.size(); ++i) place(members[i], tensor, *one * i);
@@ -217,7 +237,7 @@ class Maker {
     target.tensor = tensor;
     target.begin = begin;
     target.change = m.place.change;
-    target.rows = m.place.heads == Heads::none || !m.runs.empty() ? rotary_rows(m) : value_heads(m);
+    target.rows = m.place.heads == Heads::none || m.split ? rotary_rows(m) : value_heads(m);
     if (m.place.heads == Heads::columns) std::swap(target.rows, target.columns);
     target.cols = m.shape.empty() ? 1 : m.shape.back();
     const auto rows = static_cast<std::uint64_t>(m.shape.empty() ? 1 : m.shape[0]);
@@ -233,8 +253,9 @@ class Maker {
       if (rows != 0) target.row_bytes = *tensor_bytes(*m.type, m.shape) / rows / (widened ? 2 : 1);
     }
     std::vector<Target>& targets = layout_.targets[m.spec];
-    if (m.runs.empty()) targets.push_back(target);
-    for (const Run& run : m.runs) {
+    if (!m.split) return targets.push_back(target);
+    target.transposed = m.split->transposed;
+    for (const Run& run : m.split->runs) {
       target.run = run;
       targets.push_back(target);
     }

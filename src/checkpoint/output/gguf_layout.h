@@ -29,7 +29,8 @@ struct Target {
   Order rows = {}, columns = {};  ///< columns are counted in elements
   std::int64_t cols = 0;          ///< elements of a row, if columns move
   Change change = Change::none;
-  Run run = {};  ///< the rows that go there
+  Run run = {};             ///< the rows that go there
+  bool transposed = false;  ///< the rows of each period of the run become columns there
 };
 
 /// The content of a GGUF file, except the bytes of its tensors.

@@ -93,6 +93,7 @@ class Sink final : public checkpoint::ShardWriter {
   /// Each row, or each head of a row, goes to its place in the file.
   void place(const Target& target, std::uint64_t offset, std::span<const std::byte> data,
              std::uint64_t row_bytes) {
+    if (target.transposed) return place_columns(target, offset, data, row_bytes);
     if (!target.run.is_whole()) return place_run(target, offset, data, row_bytes);
     if (!target.rows.moves() && !target.columns.moves())
       return writer_.write(target.tensor, target.begin + offset, data);
@@ -121,6 +122,42 @@ class Sink final : public checkpoint::ShardWriter {
         writer_.write(target.tensor,
                       target.begin + static_cast<std::uint64_t>(*to) * row_bytes + inside,
                       data.first(n));
+      data = data.subspan(n);
+      offset += n;
+    }
+  }
+
+  /// Writes the rows of a run as columns: each period of the run is a matrix, which is transposed.
+  void place_columns(const Target& target, std::uint64_t offset, std::span<const std::byte> data,
+                     std::uint64_t row_bytes) {
+    thread_local std::vector<std::byte> columns;
+    const std::uint64_t element = row_bytes / static_cast<std::uint64_t>(target.cols),
+                        height = static_cast<std::uint64_t>(target.run.size) * element;
+    while (!data.empty()) {
+      const auto row = static_cast<std::int64_t>(offset / row_bytes);
+      const std::uint64_t inside = offset % row_bytes;
+      const auto left = static_cast<std::uint64_t>(target.run.left(row));
+      // Whole rows up to the end of the run, or a part of one.
+      const std::uint64_t rows = inside == 0 ? std::min(left, data.size() / row_bytes) : 0;
+      const std::size_t n =
+          rows > 0 ? rows * row_bytes : std::min<std::uint64_t>(data.size(), row_bytes - inside);
+      if (const auto at = target.run.to_file(row)) {
+        const std::uint64_t strip = std::max<std::uint64_t>(rows, 1) * element, width = n / strip,
+                            first = static_cast<std::uint64_t>(*at) * element;
+        const std::uint64_t begin =
+            first / height * height * static_cast<std::uint64_t>(target.cols) +
+            inside / element * height + first % height;
+        const auto out = grow(columns, static_cast<std::int64_t>(n));
+        for (std::uint64_t c = 0; c < width; ++c)
+          for (std::uint64_t r = 0; r < strip / element; ++r)
+            std::memcpy(out.data() + c * strip + r * element,
+                        data.data() + (r * width + c) * element, element);
+        if (strip == height)
+          writer_.write(target.tensor, begin, out);
+        else
+          for (std::uint64_t c = 0; c < width; ++c)
+            writer_.write(target.tensor, begin + c * height, out.subspan(c * strip, strip));
+      }
       data = data.subspan(n);
       offset += n;
     }

@@ -166,6 +166,7 @@ void add_decoded(Plan& plan, PlannedShard& shard, safetensors::DType plain) {
 
 bool fits_q8_0(const LogicalTensor& t, bool splits_stack) {
   if (!t.added.empty() || is_bias_stack(t.name)) return false;
+  if (t.name.ends_with(".kv_b_proj.weight")) return false;  // its keys are stored as columns
   return t.shape.size() == 2 ? t.cols() % gguf::kQ8Block == 0
                              : splits_stack && t.depth() % gguf::kQ8Block == 0;
 }

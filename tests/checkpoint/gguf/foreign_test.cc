@@ -51,8 +51,7 @@ struct ForeignFile {
 };
 
 /// Two layers, four heads of 16. `kind`: "dense", "biases" of queries, keys and values, "experts",
-/// or DeepSeek's "latent" attention in the form with attn_kv_b, whose first layer is dense; queries
-/// of "ranked" have a rank.
+/// or DeepSeek's "latent" attention, whose first layer is dense; queries of "ranked" have a rank.
 ForeignFile whole_file(const std::string& kind, const std::string& architecture) {
   const bool latent = kind == "latent" || kind == "ranked", experts = latent || kind == "experts";
   ForeignFile file{architecture,
@@ -76,15 +75,20 @@ ForeignFile whole_file(const std::string& kind, const std::string& architecture)
         file.add("blk." + std::string(layer) + "." + module + ".bias", {64});
   if (latent) {
     for (const auto& [key, value] : {std::pair{"attention.kv_lora_rank", 32},
-                                     {"attention.key_length", 24},
-                                     {"attention.value_length", 16},
+                                     {"attention.head_count_kv", 1},
+                                     {"attention.key_length", 40},
+                                     {"attention.value_length", 32},
+                                     {"attention.key_length_mla", 24},
+                                     {"attention.value_length_mla", 16},
                                      {"rope.dimension_count", 8},
                                      {"expert_feed_forward_length", 48},
                                      {"leading_dense_block_count", 1},
                                      {"expert_shared_count", 2}})
       file.keys[key] = new_u32(static_cast<std::uint64_t>(value));
-    file.add_layers(
-        {{"attn_kv_a_mqa", {40, 64}}, {"attn_kv_a_norm", {32}}, {"attn_kv_b", {128, 32}}});
+    file.add_layers({{"attn_kv_a_mqa", {40, 64}},
+                     {"attn_kv_a_norm", {32}},
+                     {"attn_k_b", {4, 32, 16}},
+                     {"attn_v_b", {4, 16, 32}}});
     file.add_layers(
         {{"ffn_gate_shexp", {96, 64}}, {"ffn_up_shexp", {96, 64}}, {"ffn_down_shexp", {64, 96}}},
         1);

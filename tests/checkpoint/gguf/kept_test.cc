@@ -122,7 +122,7 @@ TEST(GgufDeepSeek, KeepsWhatLlamaCppMultipliesByNoScale) {
   options.allow.drop = true;  // of multi-token prediction
   const QuantizeReport report = quantize_checkpoint(options);
   const File m = File::open(dir / "m.gguf");
-  for (const char* name : {"attn_q_a", "attn_q_b", "attn_kv_a_mqa", "attn_kv_b"})
+  for (const char* name : {"attn_q_a", "attn_q_b", "attn_kv_a_mqa", "attn_k_b", "attn_v_b"})
     EXPECT_EQ(m.find("blk.0." + std::string(name) + ".weight")->type->name, "BF16") << name;
   EXPECT_EQ(m.find("blk.0.attn_output.weight")->type->name, "NVFP4");
   int kept = 0;
