@@ -297,14 +297,7 @@ void decode_dtype(const QuantizedView& q, const MatrixSpan& out, const Tile& til
 }
 
 void decode(const QuantizedView& q, const MatrixSpan& out, const Tile& tile) {
-  switch (out.dtype) {
-    case DType::f32:
-      return decode_dtype<float>(q, out, tile);
-    case DType::bf16:
-      return decode_dtype<BF16>(q, out, tile);
-    case DType::f16:
-      return decode_dtype<FP16>(q, out, tile);
-  }
+  visit_dtype(out.dtype, [&](auto type) { decode_dtype<decltype(type)>(q, out, tile); });
 }
 
 /// Computes the errors of n blocks. x and y hold B rows of kLanes values; a lane is a block.
@@ -392,37 +385,19 @@ void errors_of(const MatrixView& x, const QuantizedView& q, std::int64_t first, 
 
 void block_errors(const MatrixView& x, const QuantizedView& q, std::int64_t first,
                   std::int64_t count, float* errors, float* norms) {
-  const auto visit = [&](auto type) {
+  visit_dtype(x.dtype, [&](auto type) {
     using T = decltype(type);
     q.shape.block == 16 ? errors_of<T, 16>(x, q, first, count, errors, norms)
                         : errors_of<T, 32>(x, q, first, count, errors, norms);
-  };
-  switch (x.dtype) {
-    case DType::bf16:
-      return visit(BF16());
-    case DType::f16:
-      return visit(FP16());
-    case DType::f32:
-      return visit(float());
-  }
+  });
 }
 
 }  // namespace
 
-bool fill_decode_here(Backend& backend) {
+void fill_decode(Backend& backend) {
   backend.decode = decode;
   backend.block_errors = block_errors;
-  return true;
 }
-#else
-bool fill_decode_here(Backend&) { return false; }
 #endif  // NVFP4_HAVE_LANES
 }  // namespace nvfp4::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace nvfp4::cpu {
-HWY_EXPORT(fill_decode_here);
-bool fill_decode(Backend& backend) { return HWY_DYNAMIC_DISPATCH(fill_decode_here)(backend); }
-}  // namespace nvfp4::cpu
-#endif

@@ -137,14 +137,7 @@ void encode_dtype(const EncodeJob& job, const Tile& tile) {
 }  // namespace
 
 void encode_hessian(const EncodeJob& job, const Tile& tile) {
-  switch (job.x.dtype) {
-    case DType::f32:
-      return encode_dtype<float>(job, tile);
-    case DType::bf16:
-      return encode_dtype<BF16>(job, tile);
-    case DType::f16:
-      return encode_dtype<FP16>(job, tile);
-  }
+  visit_dtype(job.x.dtype, [&](auto type) { encode_dtype<decltype(type)>(job, tile); });
 }
 #endif  // NVFP4_HAVE_LANES
 }  // namespace nvfp4::cpu::HWY_NAMESPACE

@@ -174,26 +174,16 @@ GemmKernels::Direct kernels() {
 }
 
 template <class D>
-bool fill(Backend& backend) {
+void fill(Backend& backend) {
   backend.w4a16_bf16 = {.direct = kernels<BF16, D>(), .tile = backend.w4a16.tile};
   backend.w4a16_f16 = {.direct = kernels<FP16, D>(), .tile = backend.w4a16.tile};
-  return true;
 }
 
 }  // namespace
 
-bool fill_digits_here(Backend& backend) {
-  return with_dot([&](auto d) { return fill<decltype(d)>(backend); });
+void fill_digits(Backend& backend) {
+  with_dot([&](auto d) { fill<decltype(d)>(backend); });
 }
-#else
-bool fill_digits_here(Backend&) { return false; }
 #endif  // NVFP4_HAVE_LANES
 }  // namespace nvfp4::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace nvfp4::cpu {
-HWY_EXPORT(fill_digits_here);
-bool fill_digits(Backend& backend) { return HWY_DYNAMIC_DISPATCH(fill_digits_here)(backend); }
-}  // namespace nvfp4::cpu
-#endif

@@ -232,7 +232,7 @@ void finish(const GemmOutput& output, const float* sums, std::int64_t stride,
 
 }  // namespace
 
-bool fill_w4a16_here(Backend& backend) {
+void fill_w4a16(Backend& backend) {
   backend.w4a16 = {.direct = {.records = {kDirectRows, sizeof(Record), prepare},
                               .most_rows = kDirectRows,
                               .differs = true,
@@ -244,17 +244,7 @@ bool fill_w4a16_here(Backend& backend) {
                             .decode = decode,
                             .run = tile}};
   backend.finish_gemm = finish;
-  return true;
 }
-#else
-bool fill_w4a16_here(Backend&) { return false; }
 #endif  // NVFP4_HAVE_LANES
 }  // namespace nvfp4::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace nvfp4::cpu {
-HWY_EXPORT(fill_w4a16_here);
-bool fill_w4a16(Backend& backend) { return HWY_DYNAMIC_DISPATCH(fill_w4a16_here)(backend); }
-}  // namespace nvfp4::cpu
-#endif

@@ -218,19 +218,9 @@ GemmKernels kernels() {
 
 }  // namespace
 
-bool fill_w4a4_here(Backend& backend) {
+void fill_w4a4(Backend& backend) {
   backend.w4a4 = with_dot([](auto d) { return kernels<decltype(d)>(); });
-  return true;
 }
-#else
-bool fill_w4a4_here(Backend&) { return false; }
 #endif  // NVFP4_HAVE_LANES
 }  // namespace nvfp4::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace nvfp4::cpu {
-HWY_EXPORT(fill_w4a4_here);
-bool fill_w4a4(Backend& backend) { return HWY_DYNAMIC_DISPATCH(fill_w4a4_here)(backend); }
-}  // namespace nvfp4::cpu
-#endif

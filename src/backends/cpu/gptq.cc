@@ -296,19 +296,7 @@ void gptq(const GptqJob& job, std::int64_t r0, std::int64_t r1) {
 
 }  // namespace
 
-bool fill_gptq_here(Backend& backend) {
-  backend.gptq = gptq;
-  return true;
-}
-#else
-bool fill_gptq_here(Backend&) { return false; }
+void fill_gptq(Backend& backend) { backend.gptq = gptq; }
 #endif  // NVFP4_HAVE_LANES
 }  // namespace nvfp4::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace nvfp4::cpu {
-HWY_EXPORT(fill_gptq_here);
-bool fill_gptq(Backend& backend) { return HWY_DYNAMIC_DISPATCH(fill_gptq_here)(backend); }
-}  // namespace nvfp4::cpu
-#endif

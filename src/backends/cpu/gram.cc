@@ -73,31 +73,12 @@ void gram_dtype(const MatrixView& x, const MatrixSpan& out, bool accumulate, std
 
 void gram(const MatrixView& x, const MatrixSpan& out, bool accumulate, std::int64_t b0,
           std::int64_t b1) {
-  switch (x.dtype) {
-    case DType::f32:
-      return gram_dtype<float>(x, out, accumulate, b0, b1);
-    case DType::bf16:
-      return gram_dtype<BF16>(x, out, accumulate, b0, b1);
-    case DType::f16:
-      return gram_dtype<FP16>(x, out, accumulate, b0, b1);
-  }
+  visit_dtype(x.dtype, [&](auto type) { gram_dtype<decltype(type)>(x, out, accumulate, b0, b1); });
 }
 
 }  // namespace
 
-bool fill_gram_here(Backend& backend) {
-  backend.gram = gram;
-  return true;
-}
-#else
-bool fill_gram_here(Backend&) { return false; }
+void fill_gram(Backend& backend) { backend.gram = gram; }
 #endif  // NVFP4_HAVE_LANES
 }  // namespace nvfp4::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace nvfp4::cpu {
-HWY_EXPORT(fill_gram_here);
-bool fill_gram(Backend& backend) { return HWY_DYNAMIC_DISPATCH(fill_gram_here)(backend); }
-}  // namespace nvfp4::cpu
-#endif

@@ -8,20 +8,10 @@ namespace nvfp4::cpu {
 /// contents need not be read first.
 inline constexpr std::int64_t kBeyondCaches = 16 << 20;
 
-/// Each function sets its operations for Highway's target at the time of the call. It returns false
-/// if the target has no SIMD lanes.
-bool fill_encode(Backend& backend);
-bool fill_decode(Backend& backend);
-bool fill_measure(Backend& backend);
-bool fill_w4a4(Backend& backend);
-bool fill_w4a16(Backend& backend);
-/// Must be called after fill_w4a16().
-bool fill_digits(Backend& backend);
-bool fill_rows(Backend& backend);
-bool fill_gram(Backend& backend);
-bool fill_gptq(Backend& backend);
-bool fill_subtract_product(Backend& backend);
-/// Returns false if the CPU has no BF16 arithmetic.
+/// Sets the operations for Highway's target at the time of the call. Returns false if the target
+/// has no SIMD lanes.
+bool fill(Backend& backend);
+/// Sets operations by instructions that Highway does not know. Returns false if the CPU lacks BF16.
 bool fill_bf16(Backend& backend);
 /// Returns false if the CPU has no AMX, or the operating system does not allow this process to use
 /// it.

@@ -13,6 +13,7 @@
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "nvfp4/format.h"
+#include "nvfp4/matrix.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace nvfp4::cpu::HWY_NAMESPACE {
@@ -333,6 +334,20 @@ HWY_NOINLINE const T* copy_blocks(const T* from, std::int64_t stride, std::int64
   std::memset(to, 0, sizeof to);
   for (std::int64_t i = 0; i < n; ++i) std::memcpy(to + i * B, from + i * stride, B * sizeof(T));
   return to;
+}
+
+/// Calls `f` with a value of the type of elements.
+template <class F>
+decltype(auto) visit_dtype(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::bf16:
+      return f(BF16{});
+    case DType::f16:
+      return f(FP16{});
+    case DType::f32:
+      break;
+  }
+  return f(0.0f);
 }
 
 #endif  // NVFP4_HAVE_LANES

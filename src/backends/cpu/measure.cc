@@ -115,32 +115,15 @@ void column_amax_of(const MatrixView& x, std::int64_t r0, std::int64_t r1, float
 }
 
 void column_amax(const MatrixView& x, std::int64_t r0, std::int64_t r1, float* out) {
-  switch (x.dtype) {
-    case DType::f32:
-      return column_amax_of<float>(x, r0, r1, out);
-    case DType::bf16:
-      return column_amax_of<BF16>(x, r0, r1, out);
-    case DType::f16:
-      return column_amax_of<FP16>(x, r0, r1, out);
-  }
+  visit_dtype(x.dtype, [&](auto type) { column_amax_of<decltype(type)>(x, r0, r1, out); });
 }
 
 }  // namespace
 
-bool fill_measure_here(Backend& backend) {
+void fill_measure(Backend& backend) {
   backend.amax = amax;
   backend.column_amax = column_amax;
-  return true;
 }
-#else
-bool fill_measure_here(Backend&) { return false; }
 #endif  // NVFP4_HAVE_LANES
 }  // namespace nvfp4::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace nvfp4::cpu {
-HWY_EXPORT(fill_measure_here);
-bool fill_measure(Backend& backend) { return HWY_DYNAMIC_DISPATCH(fill_measure_here)(backend); }
-}  // namespace nvfp4::cpu
-#endif

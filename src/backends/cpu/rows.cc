@@ -35,19 +35,6 @@ class NextRow {
   std::int64_t bytes_ = 0;  // in each step
 };
 
-template <class F>
-decltype(auto) visit_dtype(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::bf16:
-      return f(BF16{});
-    case DType::f16:
-      return f(FP16{});
-    case DType::f32:
-      break;
-  }
-  return f(0.0f);
-}
-
 template <class T>
 HWY_INLINE VF rounded(VF v) {
   if constexpr (std::is_same_v<T, BF16>) return floats(hn::ShiftLeft<16>(bf16_encode(v)));
@@ -335,20 +322,10 @@ void store_rows(const float* rows, std::int64_t r0, std::int64_t r1, const Matri
 
 }  // namespace
 
-bool fill_rows_here(Backend& backend) {
+void fill_rows(Backend& backend) {
   backend.make_rows = make_rows;
   backend.store_rows = store_rows;
-  return true;
 }
-#else
-bool fill_rows_here(Backend&) { return false; }
 #endif  // NVFP4_HAVE_LANES
 }  // namespace nvfp4::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace nvfp4::cpu {
-HWY_EXPORT(fill_rows_here);
-bool fill_rows(Backend& backend) { return HWY_DYNAMIC_DISPATCH(fill_rows_here)(backend); }
-}  // namespace nvfp4::cpu
-#endif

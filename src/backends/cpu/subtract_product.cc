@@ -75,21 +75,7 @@ void subtract_product(const ProductF64& p) {
 
 }  // namespace
 
-bool fill_subtract_product_here(Backend& backend) {
-  backend.subtract_product = subtract_product;
-  return true;
-}
-#else
-bool fill_subtract_product_here(Backend&) { return false; }
+void fill_subtract_product(Backend& backend) { backend.subtract_product = subtract_product; }
 #endif  // NVFP4_HAVE_LANES
 }  // namespace nvfp4::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace nvfp4::cpu {
-HWY_EXPORT(fill_subtract_product_here);
-bool fill_subtract_product(Backend& backend) {
-  return HWY_DYNAMIC_DISPATCH(fill_subtract_product_here)(backend);
-}
-}  // namespace nvfp4::cpu
-#endif

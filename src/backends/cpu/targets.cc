@@ -42,10 +42,7 @@ const Backend* kernels_of(const Target& t) {
   Backend backend = {};
   backend.name = t.name;
   backend.description = t.needs;
-  const bool ok = fill_encode(backend) && fill_decode(backend) && fill_measure(backend) &&
-                  fill_rows(backend) && fill_gram(backend) && fill_gptq(backend) &&
-                  fill_subtract_product(backend) && fill_w4a4(backend) && fill_w4a16(backend) &&
-                  fill_digits(backend) && (t.fill == nullptr || t.fill(backend));
+  const bool ok = fill(backend) && (t.fill == nullptr || t.fill(backend));
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   return ok ? &tables.emplace_back(backend) : nullptr;

@@ -266,14 +266,7 @@ void encode_dtype(const EncodeJob& job, const Tile& tile) {
 /// of block i. kStoresOnce: it never rewrites stored codes.
 template <class Kernel>
 void encode_tile(const EncodeJob& job, const Tile& tile) {
-  switch (job.x.dtype) {
-    case DType::f32:
-      return encode_dtype<Kernel, float>(job, tile);
-    case DType::bf16:
-      return encode_dtype<Kernel, BF16>(job, tile);
-    case DType::f16:
-      return encode_dtype<Kernel, FP16>(job, tile);
-  }
+  visit_dtype(job.x.dtype, [&](auto type) { encode_dtype<Kernel, decltype(type)>(job, tile); });
 }
 
 #endif  // NVFP4_HAVE_LANES

@@ -1,8 +1,8 @@
-// Quantization on the CPU. Each quantizer is compiled in its own file; this file dispatches.
+// All kernels of a target. Each kind is compiled in its own file.
 #include "backends/cpu/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "backends/cpu/quantize.cc"
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/highway.h"
 // Included after foreach_target.h, so that it is compiled for each target:
@@ -26,20 +26,32 @@ void encode(const EncodeJob& job, const Tile& tile) {
 
 }  // namespace
 
-bool fill_encode_here(Backend& backend) {
-  backend.encode = encode;
-  backend.pack = encode;
+void fill_decode(Backend& backend);
+void fill_measure(Backend& backend);
+void fill_rows(Backend& backend);
+void fill_gram(Backend& backend);
+void fill_gptq(Backend& backend);
+void fill_subtract_product(Backend& backend);
+void fill_w4a4(Backend& backend);
+void fill_w4a16(Backend& backend);
+void fill_digits(Backend& backend);  ///< must follow fill_w4a16()
+
+bool fill_here(Backend& backend) {
+  backend.encode = backend.pack = encode;
+  for (const auto fill : {fill_decode, fill_measure, fill_rows, fill_gram, fill_gptq,
+                          fill_subtract_product, fill_w4a4, fill_w4a16, fill_digits})
+    fill(backend);
   return true;
 }
 #else
-bool fill_encode_here(Backend&) { return false; }
+bool fill_here(Backend&) { return false; }
 #endif  // NVFP4_HAVE_LANES
 }  // namespace nvfp4::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace nvfp4::cpu {
-HWY_EXPORT(fill_encode_here);
-bool fill_encode(Backend& backend) { return HWY_DYNAMIC_DISPATCH(fill_encode_here)(backend); }
+HWY_EXPORT(fill_here);
+bool fill(Backend& backend) { return HWY_DYNAMIC_DISPATCH(fill_here)(backend); }
 }  // namespace nvfp4::cpu
 #endif
