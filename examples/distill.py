@@ -17,8 +17,8 @@ import nvfp4.transformers  # noqa: F401 (checks the version of transformers)
 from nvfp4.torch import export, prepare
 
 
-def load(folder, device):
-    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device)
+def load(folder, device, dtype=torch.float32):
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device)
 
 
 @torch.no_grad()
@@ -60,11 +60,12 @@ def arguments():
     a.add_argument("out", metavar="OUT", help="the folder to write")
     a.add_argument("--steps", type=int, default=1000, metavar="N", help="(1000)")
     a.add_argument("--batch", type=int, default=16, metavar="N", help="windows a step in each process (16)")
-    a.add_argument("--windows", type=int, default=4096, metavar="N", help="windows of text to generate (4096)")
+    a.add_argument("--windows", type=int, metavar="N", help="windows of text to generate (one for each that a step takes)")
     a.add_argument("--length", type=int, default=512, metavar="N", help="tokens of a window (512)")
     a.add_argument("--rate", type=float, default=1e-4, help="the highest learning rate (0.0001)")
-    a.add_argument("--activations", choices=("max", "four_over_six", "mse"),
-                   help="quantize inputs of W4A4 layers by this method, with a scale for each row (the checkpoint's scales)")
+    a.add_argument("--activations", choices=("bf16", "max", "four_over_six", "mse"),
+                   help="quantize inputs of W4A4 layers by this method, with a scale for each row; bf16: not while it trains "
+                        "(the checkpoint's scales)")
     a.add_argument("--method", choices=("max", "four_over_six", "mse"),
                    help="choose block scales in each step by this method (the checkpoint's scales)")
     a.add_argument("--norms-only", action="store_true", help="train norms and biases alone")
@@ -81,9 +82,11 @@ def main():
         learning_rate=options.rate, lr_scheduler_type="cosine", warmup_steps=max(1, options.steps // 20), weight_decay=0.0,
         max_grad_norm=1.0, save_strategy="no", report_to=[], logging_steps=50, use_cpu=options.device == "cpu",
         remove_unused_columns=False)
-    teacher = load(options.model, given.device).eval().requires_grad_(False)
     transformers.set_seed(options.seed)
-    text = generate(teacher, options.windows, options.length, batch=1024 if options.device == "cuda" else 16)
+    # The text comes from the model in the dtype of its folder. A window that is trained on again is soon learned by heart.
+    text = generate(load(options.model, given.device, "auto").eval(), options.windows or options.steps * options.batch,
+                    options.length, batch=4096 if options.device == "cuda" else 16)
+    teacher = load(options.model, given.device).eval().requires_grad_(False)
     student = prepare(load(options.model, given.device), options.checkpoint, method=options.method,
                       activations=options.activations)
     if options.norms_only:

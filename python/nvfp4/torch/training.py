@@ -156,11 +156,11 @@ def prepare(model: nn.Module, checkpoint: Union[str, PathLike], *, method: Optio
                 W4A4, and all global scales. Its dequantized weights become the master weights.
     method  None: block scales stay those of the checkpoint; otherwise each forward pass chooses them by this method
     activations  None: inputs of W4A4 layers are quantized by `max` with the checkpoint's input scales, as
-                 nvfp4.transformers does; otherwise by this method, with a global scale for each row
+                 nvfp4.transformers does; "bf16": not at all; otherwise by this method, with a global scale for each row
     Gradients pass the rounding unchanged. What is trained is what requires_grad. Raises FormatError,
     InvalidValueError and UnsupportedError.
     """
-    for name in filter(None, (method, activations)):
+    for name in filter(None, (method, activations if activations != "bf16" else None)):
         known_method(name)
     folder = Path(checkpoint).resolve()
     source = _Source(folder)
@@ -226,7 +226,7 @@ def _prepare_layer(layer, parts, source, method, activations):
     quantizes_input = source.schemes.quantizes_input(modules[0])
     static = quantizes_input and activations is None and all(source.weights[m].has_input_scale for m in modules)
     layer.form, layer.method = source.form, method
-    layer.activations = (activations or "max") if quantizes_input else None
+    layer.activations = (activations or "max") if quantizes_input and activations != "bf16" else None
     for part, pieces in parts.items():
         parameter = getattr(layer, part)
         rows = parameter.data.view(-1, parameter.shape[-1])
