@@ -14,7 +14,7 @@ class W4A4 : public ::testing::Test {
     for (auto& [module, s] : all) {
       s.amax = 2;
       s.sensitivity = {1e-3f};
-      s.input_sensitivity = {of.contains(module) ? of.at(module) * 8 : 8, 8};
+      s.input_sensitivity = {8 * std::pow(of.contains(module) ? of.at(module) : 1, 0.25f), 8};
     }
     return all;
   }
@@ -106,7 +106,7 @@ TEST_F(W4A4, MissingOrWrongSensitivitiesAreErrors) {
   expect_error<ValueError>([&] { run(all, 0.5, 6); },
                            {"w4a4 = 0.5", "no sensitivity of 1 of 14 weights: " + module});
   for (const std::vector<float>& wrong : std::vector<std::vector<float>>{
-           {0, 1}, {1, 0}, {-1, 2}, {NAN, 1}, {INFINITY, 1}, {1}, {1, 2, 3}}) {
+           {0, 1}, {1, 0}, {-1, 2}, {1, -2}, {NAN, 1}, {INFINITY, 1}, {1}, {1, 2, 3}}) {
     all = statistics({});
     all[module].input_sensitivity = wrong;
     expect_error<FormatError>([&] { run(all, 0.5); }, {module + ".input_sensitivity"});

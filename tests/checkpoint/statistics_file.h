@@ -11,7 +11,7 @@ struct TestStatistics {
   float count = 100, amax = 0;
   std::vector<float> triangle = {};           ///< empty: none
   std::vector<float> sensitivity = {};        ///< one number; empty: none
-  std::vector<float> input_sensitivity = {};  ///< a sum and a number of tokens; empty: none
+  std::vector<float> input_sensitivity = {};  ///< a sum of roots, a number of tokens; empty: none
 };
 
 inline TestTensor floats(const std::string& name, const std::vector<float>& values) {

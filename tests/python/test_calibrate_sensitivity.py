@@ -15,6 +15,7 @@ from nvfp4._cli import run_here
 from nvfp4.calibrate import Statistics, calibrate, merge
 from nvfp4.calibrate.collect import Collector, Watch
 from nvfp4.calibrate.sensitivity import Perturbed, PerturbedInputs, Sensitivity, default_tokens, groups_of, quantized, windows_of_few
+from nvfp4.calibrate.statistics import change
 from nvfp4.evaluate.text import windows
 
 main = partial(run_here, "calibrate")
@@ -47,7 +48,7 @@ def sensitivities(statistics):
 
 
 def input_sensitivities(statistics):
-    return {name.removesuffix(".input_sensitivity"): (t[0] / t[1]).item() for name, t in statistics.tensors.items()
+    return {name.removesuffix(".input_sensitivity"): change(*t).item() for name, t in statistics.tensors.items()
             if name.endswith(".input_sensitivity")}
 
 
@@ -75,7 +76,7 @@ def by_brute_force(model, kind, text, statistics, few):
             return loaded.model(tokens[:few]).last_hidden_state.double()
 
     def relative(states):
-        return ((states - plain).square().sum(-1) / plain.square().sum(-1)).mean().item()
+        return ((states - plain).norm(dim=-1) / plain.norm(dim=-1)).sqrt().mean().item() ** 4
 
     def quantize_inputs(function, weights):
         """Returns `function` of an input x in NVFP4, if it multiplies x by one of `weights`."""
@@ -99,14 +100,14 @@ def by_brute_force(model, kind, text, statistics, few):
                 diag = statistics.tensors[f"{begin}{modules[0]}.diag"]
                 lost += ((changed - weight).double().square().sum(0) * diag).sum().item()
                 weight.copy_(changed)
-            change = relative(last_states())
+            weight_change = relative(last_states())
             for whole, values in before.values():
                 whole.copy_(values)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(F, "linear", quantize_inputs(F.linear, weights))
                 input_change = relative(last_states())
             for _, _, modules in modules_of(group):
-                found |= {begin + m: change / (lost / tokens.numel()) for m in modules}
+                found |= {begin + m: weight_change / (lost / tokens.numel()) for m in modules}
                 of_inputs |= {begin + m: input_change for m in modules}
     return found, of_inputs
 

@@ -2,9 +2,10 @@
 
 A group is what --bits and --w4a4 decide on together: q, k and v; gate and up; all experts of a layer. For each group two
 copies of the hidden states of the first tokens go through the model, one with the weights of that group in NVFP4, one with
-its inputs. The copies are on disk between layers. `<module>.sensitivity` is the mean over tokens of |dh|² / |h|² of the
-last hidden state, divided by the mean output error of the group. `<module>.change`, for merging files, is the sum over
-these tokens, and their number. `<module>.input_sensitivity` is the sum, and the number, for the inputs.
+its inputs. The copies are on disk between layers. The change of the last hidden state is the fourth power of the mean over
+tokens of (|dh| / |h|)^½. With a mean of squares, a few tokens that another expert takes decide the order of groups.
+`<module>.sensitivity` is the change divided by the mean output error of the group. `<module>.change`, for merging files, is
+the sum of the roots, and the number of tokens. `<module>.input_sensitivity` is the sum, and the number, for the inputs.
 """
 
 import re
@@ -18,6 +19,7 @@ import nvfp4
 
 from .._errors import FormatError, IoError
 from .collect import GemmMode
+from .statistics import change
 
 #: Share of the time of a run that default_tokens() may add.
 SHARE = 0.1
@@ -238,18 +240,18 @@ class Sensitivity:
         plain = copies.read(0, 1, "cpu").double()
         length = plain.square().sum(-1)
 
-        def change(number):
-            """Returns the sum of |dh|² / |h|² of a copy over the tokens, and the number of tokens."""
+        def roots(number):
+            """Returns the sum of (|dh| / |h|)^½ of a copy over the tokens, and the number of tokens."""
             relative = ((copies.read(number, 1, "cpu").double() - plain).square().sum(-1) / length)[length > 0]
-            return torch.tensor([relative.sum(), len(relative)], dtype=torch.float64)
+            return torch.tensor([relative.pow(1 / 4).sum(), len(relative)], dtype=torch.float64)
 
         for i, of_layer in enumerate(self.groups):
             for group in range(len(of_layer)):
-                of_weights, of_inputs = (change(self._count(i) + 2 * group + number) for number in range(2))
+                of_weights, of_inputs = (roots(self._count(i) + 2 * group + number) for number in range(2))
                 for module in (m for names in self._modules(i, group) for m in names):
                     name = f"{module}.sensitivity"
                     inverse = statistics.tensors.pop(name, None)
-                    value = torch.zeros(1) if inverse is None else (of_weights[0] / of_weights[1] * inverse).float()
+                    value = torch.zeros(1) if inverse is None else (change(*of_weights) * inverse).float()
                     if value.isfinite() and value > 0:
                         statistics.tensors |= {name: value, f"{module}.change": of_weights}
                     if of_inputs[0].isfinite() and of_inputs[0] > 0:

@@ -140,12 +140,17 @@ def tokens_of(file):
     return max(file.get_tensor(key).item() for key in file.keys() if key.endswith(".count"))
 
 
+def change(roots, tokens):
+    """Returns the change of the last hidden state. `roots`: sum over tokens of (|dh| / |h|)^½."""
+    return (roots / tokens) ** 4
+
+
 def merged_sensitivity(values, changes, tokens):
-    """Returns the sensitivity of a module for several files, independent of their order. It is the mean change of the
-    last hidden state over all measured tokens, divided by the mean output error over the `tokens` of all texts."""
-    change, measured = (math.fsum(part) for part in zip(*(c.tolist() for c in changes)))
-    error = math.fsum(c[0].item() / c[1].item() / v.item() * n for v, c, n in zip(values, changes, tokens))
-    return torch.tensor([change / measured / (error / math.fsum(tokens))], dtype=values[0].dtype)
+    """Returns the sensitivity of a module for several files, independent of their order. It is the change of the last
+    hidden state over all measured tokens, divided by the mean output error over the `tokens` of all texts."""
+    roots, measured = (math.fsum(part) for part in zip(*(c.tolist() for c in changes)))
+    error = math.fsum(change(*c.tolist()) / v.item() * n for v, c, n in zip(values, changes, tokens))
+    return torch.tensor([change(roots, measured) / (error / math.fsum(tokens))], dtype=values[0].dtype)
 
 
 def sum_in_parts(key, paths):

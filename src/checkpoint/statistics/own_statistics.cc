@@ -117,12 +117,12 @@ class OwnStatistics final : public Statistics {
     if (inputs == nullptr) return;
     if (is_number(*inputs) && inputs->shape == std::vector<std::int64_t>{2}) {
       const std::vector<double> sum = read(*inputs);
-      s.input_sensitivity = sum[0] / sum[1];
+      if (sum[0] > 0 && sum[1] > 0) s.input_sensitivity = std::pow(sum[0] / sum[1], 4);
     }
-    require<FormatError>(s.input_sensitivity > 0 && std::isfinite(s.input_sensitivity),
-                         ErrorCode::statistics,
-                         "{}: {} must be a sum and a number of tokens, finite and positive",
-                         path().string(), printable(inputs->name));
+    require<FormatError>(
+        s.input_sensitivity > 0 && std::isfinite(s.input_sensitivity), ErrorCode::statistics,
+        "{}: {} must be a sum of roots and a number of tokens, finite and positive",
+        path().string(), printable(inputs->name));
   }
 
   void find_grams() {

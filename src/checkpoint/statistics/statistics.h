@@ -19,11 +19,9 @@ struct InputStatistics {
   std::int64_t depth = 0;  ///< K
   double count = 0;        ///< number of tokens
   float amax = 0;          ///< amax of X; 0 if the file has none
-  /// Relative change of the last hidden state per output error of a token, both squared. 0 if the
-  /// file has none.
+  /// Change of the last hidden state per output error of a token. 0 if the file has none.
   double sensitivity = 0;
-  /// Relative change of the last hidden state, squared, if the inputs are quantized. 0 if the file
-  /// has none.
+  /// Change of the last hidden state if the inputs are quantized. 0 if the file has none.
   double input_sensitivity = 0;
   bool gram = false;         ///< the file holds XᵀX
   std::size_t tensor = 0;    ///< used by the reader: index of the diagonal
