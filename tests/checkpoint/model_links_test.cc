@@ -4,7 +4,7 @@
 
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/gguf/gguf_models.h"
-#include "checkpoint/gguf/tokenizer.h"
+#include "checkpoint/gguf/tokenizer/tokenizer.h"
 #include "checkpoint/source/model_folder.h"
 
 /// Tests of links and other entries in a model folder, and of the remains of a failed run.
@@ -81,8 +81,9 @@ TEST_F(ModelLinks, LinksBesideASingleFileAreRefused) {
   write_model(dir / "in", {{random_tensor("a.q_proj.weight", {32, 64})}}, "{}");
   write_text(dir / "secret", "{}");
   fs::create_symlink(dir / "secret", dir / "in" / "tokenizer.json");
-  expect_error<IoError>([&] { gguf::read_tokenizer(dir / "in", gguf::llama_config()); },
-                        {"tokenizer.json: a link to"});
+  expect_error<IoError>(
+      [&] { gguf::read_tokenizer(dir / "in", gguf::llama_config(), gguf::kLlamaNames); },
+      {"tokenizer.json: a link to"});
   for (const std::string name : {"hf_quant_config.json", "config.json"}) {
     fs::remove(dir / "in" / name);
     fs::create_symlink(dir / "secret", dir / "in" / name);

@@ -12,7 +12,7 @@
 #include "checkpoint/gguf/faults.h"
 #include "checkpoint/gguf/file.h"
 #include "checkpoint/gguf/metadata.h"
-#include "checkpoint/gguf/tokenizer.h"
+#include "checkpoint/gguf/tokenizer/tokenizer.h"
 #include "checkpoint/io/grow.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/reciprocals.h"
@@ -228,7 +228,7 @@ class GgufContainer final : public checkpoint::Container {
       tensors_.push_back(
           {std::string(own.name), find_type(kF32), {static_cast<std::int64_t>(own.values.size())}});
     if (model.files.front().container() != "gguf") {
-      Tokenizer tokenizer = read_tokenizer(model.root, config);
+      Tokenizer tokenizer = read_tokenizer(model.root, config, *architecture);
       entries_.insert(entries_.end(), tokenizer.entries.begin(), tokenizer.entries.end());
       if (!tokenizer.missing.empty()) warnings_.push_back(tokenizer.missing);
     }

@@ -1,9 +1,13 @@
-#include "checkpoint/gguf/tokenizer.h"
+#include "checkpoint/gguf/tokenizer/tokenizer.h"
 
 #include "checkpoint/gguf/gguf_models.h"
+#include "checkpoint/gguf/names.h"
+#include "checkpoint/gguf/tokenizer/sentencepiece.h"
 #include "testing.h"
 
 namespace nvfp4::gguf::tokenizer_test {
+
+using namespace std::string_view_literals;
 
 constexpr const char* kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -27,99 +31,97 @@ Json tokenizer_json(const char* expression, bool ignore_merges) {
             {"merges", {"a b"}}}}};
 }
 
-std::map<std::string, NewValue> by_key(const Tokenizer& tokenizer) {
-  std::map<std::string, NewValue> out;
-  for (const NewEntry& e : tokenizer.entries) out[e.key] = e.value;
-  return out;
-}
-
 class GgufTokenizer : public ::testing::Test {
  protected:
-  Tokenizer read(const Json& tokenizer) {
-    write_json(dir / "tokenizer.json", tokenizer);
-    return read_tokenizer(dir.path(), config);
-  }
+  Tokenizer read() { return read_tokenizer(dir.path(), config, *find_architecture("llama")); }
   void left_out(const Json& tokenizer, std::string_view why) {
-    const Tokenizer t = read(tokenizer);
+    write_json(dir / "tokenizer.json", tokenizer);
+    const Tokenizer t = read();
     EXPECT_TRUE(t.entries.empty());
     EXPECT_THAT(t.missing, HasSubstr(why));
+  }
+  NewValue value_of(const Tokenizer& tokenizer, std::string_view key) {
+    const auto it = std::ranges::find(tokenizer.entries, key, &NewEntry::key);
+    return it == tokenizer.entries.end() ? new_text("nothing") : it->value;
   }
   TempDir dir;
   Json config = Json::parse(R"({"vocab_size": 7, "eos_token_id": [5, 4]})");
 };
 
-TEST_F(GgufTokenizer, LlamaThree) {
-  write_json(dir / "tokenizer_config.json", {{"bos_token", {{"content", "<|begin_of_text|>"}}},
-                                             {"add_bos_token", true},
-                                             {"chat_template", "{{ messages }}"}});
-  const Tokenizer t = read(tokenizer_json(kLlama3, true));
+TEST_F(GgufTokenizer, FirstOfSeveralEndsIsWritten) {
+  write_json(dir / "tokenizer.json", tokenizer_json(kLlama3, true));
+  const Tokenizer t = read();
   EXPECT_EQ(t.missing, "");
-  auto keys = by_key(t);
-  EXPECT_EQ(std::get<std::string>(keys["tokenizer.ggml.model"].value), "gpt2");
-  EXPECT_EQ(std::get<std::string>(keys["tokenizer.ggml.pre"].value), "llama-bpe");
-  EXPECT_EQ(keys["tokenizer.ggml.tokens"].strings,
-            (std::vector<std::string>{"a", "b", "ab", "[PAD3]", "<|begin_of_text|>", "<tool>",
-                                      "[PAD6]"}));
-  EXPECT_EQ(keys["tokenizer.ggml.token_type"].numbers,
-            (std::vector<std::int64_t>{1, 1, 1, 5, 3, 4, 5}));
-  EXPECT_EQ(keys["tokenizer.ggml.merges"].strings, std::vector<std::string>{"a b"});
-  EXPECT_EQ(std::get<std::uint64_t>(keys["tokenizer.ggml.bos_token_id"].value), 4u);
-  EXPECT_EQ(std::get<std::uint64_t>(keys["tokenizer.ggml.eos_token_id"].value), 5u)
-      << "by its number in config.json";
-  EXPECT_TRUE(std::get<bool>(keys["tokenizer.ggml.add_bos_token"].value));
-  EXPECT_EQ(std::get<std::string>(keys["tokenizer.chat_template"].value), "{{ messages }}");
-}
-
-TEST_F(GgufTokenizer, QwenAndMergesThatArePairs) {
-  Json json = tokenizer_json(kQwen, false);
-  json["model"]["merges"] = Json::parse(R"([["a", "b"]])");
-  auto keys = by_key(read(json));
-  EXPECT_EQ(std::get<std::string>(keys["tokenizer.ggml.pre"].value), "qwen2");
-  EXPECT_EQ(keys["tokenizer.ggml.merges"].strings, std::vector<std::string>{"a b"});
-}
-
-TEST_F(GgufTokenizer, GptTwoHasItsOwnSplitExpression) {
-  Json json = tokenizer_json("", false);
-  json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
-  EXPECT_EQ(std::get<std::string>(by_key(read(json))["tokenizer.ggml.pre"].value), "gpt-2");
-  for (const char* flag : {"add_prefix_space", "use_regex"}) {
-    Json other = json;
-    other["pre_tokenizer"][flag] = !other["pre_tokenizer"][flag].get<bool>();
-    left_out(other, "not that of");
-  }
+  EXPECT_EQ(std::get<std::uint64_t>(value_of(t, "tokenizer.ggml.eos_token_id").value), 5u);
+  EXPECT_EQ(value_of(t, "tokenizer.ggml.tokens").strings.back(), "[PAD6]");
 }
 
 /// A guess would give other tokens without a word.
-TEST_F(GgufTokenizer, WhatIsNotKnownIsLeftOut) {
-  EXPECT_THAT(read_tokenizer(dir.path(), config).missing, HasSubstr("there is no tokenizer.json"));
-  left_out({{"version", "1.0"}}, "is no byte-level BPE");
+TEST_F(GgufTokenizer, UnknownKindsAreLeftOut) {
+  EXPECT_THAT(read().missing, HasSubstr("there is no tokenizer.json"));
+  left_out({{"version", "1.0"}}, "is no BPE that llama.cpp has");
   left_out(Json::array(), "is no JSON object");
-  left_out(tokenizer_json("\\s+", true), "not that of Llama 3, Qwen or GPT-2");
-  left_out(tokenizer_json(kLlama3, false), "not that of Llama 3, Qwen or GPT-2");
-  left_out(tokenizer_json(kQwen, true), "not that of Llama 3, Qwen or GPT-2");
-  Json json = tokenizer_json(kLlama3, true);
-  json["model"]["type"] = "Unigram";
-  left_out(json, "is no byte-level BPE");
-  json = tokenizer_json(kLlama3, true);
-  json["model"]["byte_fallback"] = true;
-  left_out(json, "is no byte-level BPE");
-  json = tokenizer_json(kLlama3, true);
-  json["pre_tokenizer"]["pretokenizers"][1]["add_prefix_space"] = true;
-  left_out(json, "not that of");
-  json = tokenizer_json(kLlama3, true);
-  json["model"]["merges"] = Json::parse(R"([["a ", "b"]])");
-  left_out(json, "a merge with a space");
-  json["model"]["merges"] = Json::array();
-  left_out(json, "no merges");
-  json["model"]["merges"] = Json::array({1});
-  left_out(json, "no pair");
-  for (const Json& id : {Json(7), Json(-1), Json("x"), Json()}) {
-    json = tokenizer_json(kLlama3, true);
-    json["model"]["vocab"]["c"] = id;
-    left_out(json, "token 'c' has no number below vocab_size");
+  left_out(tokenizer_json("\\s+", true), "no name for its pre-tokenizer");
+  left_out(tokenizer_json(kQwen, true), "no name for its pre-tokenizer");
+  struct Row {
+    const char *pointer, *value, *why;
+  };
+  constexpr Row kRows[] = {
+      {"/model/type", R"("Unigram")", "is no BPE"},
+      {"/model/vocab", "[]", "has no vocabulary"},
+      {"/model/merges", "[]", "no merges"},
+      {"/model/merges", "[1]", "no pair"},
+      {"/model/merges", R"([["a", 1]])", "no pair"},
+      {"/model/vocab/c", "7", "token 'c' has no number below vocab_size"},
+      {"/model/vocab/c", "-1", "token 'c' has no number"},
+      {"/model/vocab/c", R"("x")", "token 'c' has no number"},
+      {"/model/vocab/c", "null", "token 'c' has no number"},
+      {"/added_tokens/0/id", "null", "'<|begin_of_text|>' has no number"},
+      {"/pre_tokenizer/pretokenizers/1/add_prefix_space", "true", "no name for"},
+      {"/pre_tokenizer/pretokenizers/1/type", R"("Split")", "no name for"},
+      {"/pre_tokenizer/pretokenizers/0/type", R"("ByteLevel")", "no name for"},
+      {"/pre_tokenizer/pretokenizers/0/pattern", R"({"String": " "})", "no name for"},
+      {"/pre_tokenizer", "null", "no name for"},
+  };
+  for (const Row& row : kRows) {
+    Json json = tokenizer_json(kLlama3, true);
+    json[Json::json_pointer(row.pointer)] = Json::parse(row.value);
+    SCOPED_TRACE(row.pointer);
+    left_out(json, row.why);
   }
-  config.erase("vocab_size");
-  left_out(tokenizer_json(kLlama3, true), "no vocab_size");
+  config["vocab_size"] = 0;
+  left_out(tokenizer_json(kLlama3, true), "vocab_size = 0");
+  config["vocab_size"] = 1 << 20;
+  left_out(tokenizer_json(kLlama3, true), "vocab_size = 1048576, and there are 5 tokens");
+}
+
+/// Two pieces, and the settings of the training: the model merges pairs.
+constexpr std::string_view kPieces =
+    "\x0A\x0A\x0A\x01"
+    "a"
+    "\x15\x00\x00\x80\xBF\x18\x01"
+    "\x0A\x03\x0A\x01"
+    "b"
+    "\x12\x02\x18\x02"sv;
+
+TEST_F(GgufTokenizer, PiecesAreReadAndCheckedToTheirEnd) {
+  write_text(dir / "tokenizer.model", std::string(kPieces));
+  const Tokenizer t = read();
+  EXPECT_EQ(t.missing, "");
+  EXPECT_EQ(value_of(t, "tokenizer.ggml.scores").reals,
+            (std::vector<double>{-1, 0, -10000, -10000, -10000, -10000, -10000}));
+  for (std::size_t size = 0; size < kPieces.size(); ++size) {
+    EXPECT_TRUE(read_sentencepiece(kPieces.substr(0, size)).empty()) << size;
+    for (const char byte : {'\0', '\x7F', '\xFF'}) {
+      std::string changed(kPieces);
+      changed[size] = byte;
+      EXPECT_LE(read_sentencepiece(changed).size(), 2u) << size;
+    }
+  }
+  std::string unigram(kPieces);
+  unigram.back() = '\1';
+  write_text(dir / "tokenizer.model", unigram);
+  EXPECT_THAT(read().missing, HasSubstr("no SentencePiece model with merges"));
 }
 
 }  // namespace nvfp4::gguf::tokenizer_test
