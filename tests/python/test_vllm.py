@@ -9,7 +9,7 @@ import engine_cases
 
 GROUPS = {
     "layers": "linear_layers or experts_of or cut or missing or stays or another_kind_have",
-    "chosen": "chosen or another_kind_are or exclusions or another_hash",
+    "chosen": "chosen or first_of or another_kind_are or exclusions or another_hash",
     "dense": "serves_a_dense",
     "experts": "serves_experts",
     "types": "types_that_verify or of_both_schemes",

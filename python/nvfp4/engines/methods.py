@@ -103,6 +103,8 @@ class LinearMethod:
         parts = [(c, s, factor.reshape(1), self.name)
                  for c, s, factor in zip(codes.split(rows), scales.split(rows), factors)]
         self.input_mode, inputs = _input(form, self.scheme, self.name, inputs, self.input_mode)
+        if self.input_mode != InputMode.NONE:
+            self.arithmetic = "exact"
         # x is quantized once, with the largest scale.
         _replace(layer, form.names, weight=pack_bytes(parts),
                  input_multiplier=None if inputs is None else inputs.amax().reshape(1))

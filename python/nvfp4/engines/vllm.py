@@ -8,7 +8,7 @@ Checkpoints: ModelOpt's and compressed-tensors' with NVFP4 weights. Layers of an
 import os
 
 import vllm
-from vllm.config import get_current_vllm_config
+from vllm.config import get_current_vllm_config_or_none
 from vllm.model_executor import parameter
 from vllm.model_executor.layers.attention import Attention, MLAAttention
 from vllm.model_executor.layers.fused_moe import RoutedExperts
@@ -41,6 +41,14 @@ class Nvfp4LinearMethod(methods.LinearMethod, LinearMethodBase):
     parameter = parameter
 
 
+def _first_of_run(expert_map):
+    """Returns the first expert of this rank if its experts are consecutive, otherwise None."""
+    here = [] if expert_map is None else expert_map.tolist()
+    count = sum(n >= 0 for n in here)
+    first = here.index(0) if 0 in here else 0
+    return first if here[first:first + count] == list(range(count)) else None
+
+
 class Nvfp4ExpertsMethod(methods.ExpertsMethod, FusedMoEMethodBase):
     def __init__(self, form, scheme, name, layer):
         methods.ExpertsMethod.__init__(self, form, scheme, name)
@@ -62,8 +70,17 @@ class Nvfp4ExpertsMethod(methods.ExpertsMethod, FusedMoEMethodBase):
         super().create_weights(layer, num_experts, hidden_size, intermediate_size_per_partition, params_dtype,
                                **attributes)
 
+    def process_weights_after_loading(self, layer):
+        super().process_weights_after_loading(layer)
+        self.first = _first_of_run(layer.expert_map)
+
     def apply(self, layer, x, topk_weights, topk_ids, shared_experts=None, shared_experts_input=None):
-        ids = topk_ids if layer.expert_map is None else layer.expert_map[topk_ids]  # -1 on other ranks
+        if layer.expert_map is None:
+            ids = topk_ids
+        elif self.first is None:
+            ids = layer.expert_map[topk_ids]  # -1 on other ranks
+        else:  # one small kernel; a look-up takes three
+            ids = topk_ids - self.first
         return self.run(layer, x, ids, topk_weights, self.limit, layer.apply_router_weight_on_input)
 
 
@@ -86,8 +103,9 @@ class Nvfp4Config(EngineConfig, QuantizationConfig):
             self.own.apply_vllm_mapper(hf_to_vllm_mapper)
 
     def get_quant_method(self, layer, prefix):
-        # vLLM keeps compiled models under a hash of its configuration, which does not see the environment.
-        if isinstance(more := get_current_vllm_config().additional_config, dict):
+        # vLLM keeps compiled models under a hash of its configuration, which does not see the environment. There is none
+        # when attention layers ask again after new weights.
+        if isinstance(more := getattr(get_current_vllm_config_or_none(), "additional_config", None), dict):
             more["nvfp4_activations"] = quantizes_activations(self.has_fp4_tensor_cores())
             more["nvfp4_arithmetic"] = arithmetic()
         if self.own:

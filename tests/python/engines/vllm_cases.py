@@ -351,6 +351,19 @@ def test_experts_of_vllm_on_four_ranks(folder, ranks, scheme, format, rank, by_e
     assert distance(y, expected) <= bound * max(float(expected.std()), 0.1)
 
 
+@pytest.mark.parametrize("expert_map, first", (
+    (None, 0), ((0, 1, -1, -1), 0), ((-1, -1, 0, 1), 2), ((-1, 0, -1, 1), None), ((1, 0, -1, -1), None)))
+def test_first_of_consecutive_experts(expert_map, first):
+    import nvfp4.engines.vllm as engine
+
+    assert engine._first_of_run(None if expert_map is None else torch.tensor(expert_map)) == first
+
+
+def test_methods_are_chosen_without_a_current_config(folder):
+    """Attention layers ask so after reload_weights()."""
+    assert config_of(folder("llama", "w4a16", "modelopt")).get_quant_method(torch.nn.Identity(), "x") is None
+
+
 def test_uncuttable_weights_are_refused_before_loading(folder, ranks):
     from vllm.model_executor.layers.linear import RowParallelLinear
 
