@@ -46,6 +46,12 @@ ScaleLayout layout_from_name(std::string_view name);
 BlockAxis axis_from_name(std::string_view name);
 GlobalScope scope_from_name(std::string_view name);
 
+/// Returns the pointer of an address that Python gave.
+template <class T>
+T* at(std::uintptr_t address) {
+  return reinterpret_cast<T*>(address);
+}
+
 /// Returns a cudaStream_t from the integer of a framework.
 inline Stream stream_of(std::uintptr_t handle) { return {reinterpret_cast<void*>(handle)}; }
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "backends/device_backend.h"
 #include "bind.h"
 #include "nvfp4/error.h"
 #include "quantized.h"
@@ -69,6 +70,21 @@ void bind_operations(nb::module_& m) {
         quantize_into(view, out.view, options.get());
       },
       "x"_a, "out"_a, "options"_a);
+  m.def(
+      "quantize_values_into",
+      [](std::uintptr_t x, const std::string& dtype, std::int64_t rows, std::int64_t cols,
+         std::uintptr_t multiplier, std::uintptr_t out, int device, std::uintptr_t stream) {
+        const DType type = dtype == "float32"   ? DType::f32
+                           : dtype == "float16" ? DType::f16
+                                                : DType::bf16;
+        const Device gpu = Device::cuda(device);
+        nb::gil_scoped_release unlocked;
+        device_backend(gpu).quantize_values(
+            MatrixView(at<void>(x), type, rows, cols, kDense, gpu), at<float>(multiplier),
+            MatrixSpan(at<void>(out), DType::bf16, rows, cols, kDense, gpu), stream_of(stream));
+      },
+      "x"_a, "dtype"_a, "rows"_a, "cols"_a, "multiplier"_a, "out"_a, "device"_a, "stream"_a,
+      "Writes codes times block scales as BF16. Arrays are addresses of contiguous memory.");
   m.def(
       "dequantize_into",
       [](const QuantizedInput& q, const Output& out, std::string_view backend,

@@ -75,6 +75,10 @@ struct DeviceBackend {
                    ScaleLayout out_layout, std::int64_t rows, std::int64_t blocks, Device device,
                    Stream stream);
   const DeviceSolver* (*solver)();  ///< null: none
+  /// Writes codes · block scales of the quantizer max, which are exact in BF16. `multiplier` is on
+  /// the device; out is dense and aligned to 16 bytes.
+  void (*quantize_values)(const MatrixView& x, const float* multiplier, const MatrixSpan& out,
+                          Stream stream);
 };
 
 /// Returns the operations of a device. Throws UnsupportedError with the reason if `device` cannot

@@ -1,5 +1,6 @@
 // Every operation on the GPU gives the bytes of the reference. Skipped, with the reason, without
 // one.
+#include "backends/device_backend.h"
 #include "fused_cases.h"
 #include "plain_cases.h"
 #include "testing.h"
@@ -86,6 +87,29 @@ TEST_F(Cuda, LargeInputsGiveTheBytesOfTheCpu) {
         const QuantizeOptions o{.quantizer = q, .axis = axis, .scope = scope};
         EXPECT_TRUE(to_device(quantize(on_gpu.view(), o).view(), {}) == quantize(x.view(), o))
             << quantizer_name(q) << " seed " << seed;
+      }
+}
+
+TEST_F(Cuda, ValuesAreCodesTimesBlockScales) {
+  const std::uint64_t seed = fresh_seed();
+  const GlobalScale global = GlobalScale::from_multiplier(0.011f);
+  test::Array<float> multiplier({global.multiplier}, Device::cuda());
+  const float one = 1;
+  for (const test::Fill fill : test::kFills)
+    for (const DType dtype : {DType::bf16, DType::f16, DType::f32})
+      for (const std::int64_t cols : {std::int64_t{16}, std::int64_t{4080}}) {
+        const Matrix x = test::make(fill, 37, cols, seed, dtype);
+        const Matrix there = to_device(x.view(), Device::cuda());
+        Matrix values(DType::bf16, 37, cols, Device::cuda());
+        device_backend(Device::cuda())
+            .quantize_values(there.view(), multiplier.data(), values.span(), {});
+        const QuantizedMatrix q =
+            quantize(x.view(), {.quantizer = Quantizer::max, .global = {&global, 1}});
+        QuantizedView codes = q.view();
+        codes.global_scale = &one;
+        const Matrix want = dequantize(codes, DType::bf16), got = to_device(values.view(), {});
+        EXPECT_EQ(std::memcmp(got.data<void>(), want.data<void>(), 37 * cols * 2), 0)
+            << static_cast<int>(fill) << " " << dtype_name(dtype) << " seed " << seed;
       }
 }
 

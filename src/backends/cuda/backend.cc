@@ -26,7 +26,8 @@ const DeviceBackend& device_backend(Device device) {
                                           .gptq = cuda::gptq,
                                           .gptq_workspace = cuda::gptq_workspace,
                                           .relayout = cuda::relayout,
-                                          .solver = cuda::solver};
+                                          .solver = cuda::solver,
+                                          .quantize_values = cuda::quantize_values};
   return kBackend;
 }
 

@@ -8,6 +8,8 @@ namespace nvfp4::cuda {
 
 void quantize(const DeviceQuantizeJob& job);
 void quantize_rows(const RowQuantizeJob& job);
+void quantize_values(const MatrixView& x, const float* multiplier, const MatrixSpan& out,
+                     Stream stream);
 void store_rows(const RowJob& job, const MatrixSpan& y, Stream stream);
 void dequantize(const QuantizedView& q, const MatrixSpan& out, Stream stream);
 void error_parts(const MatrixView& x, const QuantizedView& q, QuantizationError* parts,
