@@ -260,6 +260,23 @@ void bind_plan(nb::module_& m) {
         "autotune"_a = false, "arithmetic"_a = "exact");
 }
 
+/// Runs a dense GEMM on a GPU. Arrays are addresses of contiguous memory, because an import by
+/// DLPack takes longer than a launch. 0: no array.
+void dense_gemm(const GemmPlan& plan, const Packed& w, std::int64_t rows, std::uintptr_t x,
+                std::uintptr_t out, std::uintptr_t alpha, std::uintptr_t bias,
+                std::uintptr_t workspace, std::uintptr_t stream) {
+  const GemmDescription& d = plan.description();
+  const Device device = w.weights.device();
+  GemmArguments a{.x = MatrixView(at<void>(x), d.x, rows, d.k, kDense, device),
+                  .weights = w.weights,
+                  .out = MatrixSpan(at<void>(out), d.out, rows, d.n, kDense, device)};
+  if (alpha != 0) a.group_alpha = {at<float>(alpha), 1};
+  if (bias != 0) a.bias = {at<float>(bias), static_cast<std::size_t>(d.n)};
+  const std::size_t bytes = workspace == 0 ? 0 : static_cast<std::size_t>(plan.workspace_bytes());
+  nb::gil_scoped_release unlocked;
+  gemm(plan, a, {at<std::byte>(workspace), bytes}, stream_of(stream));
+}
+
 }  // namespace
 
 void bind_gemm(nb::module_& m) {
@@ -269,6 +286,8 @@ void bind_gemm(nb::module_& m) {
   const auto quantized_x = [](const QuantizedInput& q) { return q.view; };
   const auto dense_out = [](const Output& out) { return matrix_of("out", out); };
   const auto quantized_out = [](const QuantizedOutput& q) { return q.view; };
+  m.def("dense_gemm", &dense_gemm, "plan"_a, "w"_a, "rows"_a, "x"_a, "out"_a, "alpha"_a, "bias"_a,
+        "workspace"_a, "stream"_a);
   bind_product<QuantizedInput, QuantizedOutput>(m, quantized_x, quantized_out);
   bind_product<QuantizedInput, Output>(m, quantized_x, dense_out);
   bind_product<Input, QuantizedOutput>(m, dense_x, quantized_out);

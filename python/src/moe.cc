@@ -69,24 +69,38 @@ void bind_moe(nb::module_& m) {
       .def(
           "run",
           [](const MoeLayer& self, const Input& x, const Input& ids, const Input& weights,
-             std::int64_t top_k, const Output& out, const std::optional<Output>& memory,
-             const std::optional<Output>& workspace, std::uintptr_t stream) {
+             std::int64_t top_k, const Output& out) {
             const MatrixView view = matrix_of("x", x);
             const Routing routing = routing_of(ids, weights, top_k);
             const MatrixSpan y = matrix_of("out", out);
-            const auto bytes = [](const char* name, const std::optional<Output>& array) {
-              return array ? std::as_writable_bytes(bytes_of(name, *array))
-                           : std::span<std::byte>();
-            };
-            const MoeLayer::Memory given{bytes("memory", memory), bytes("workspace", workspace)};
             nb::gil_scoped_release unlocked;
-            if (memory)
-              self.forward(view, routing, y, stream_of(stream), given);
-            else
-              self.forward(view, routing, y, stream_of(stream));
+            self.forward(view, routing, y, {});
           },
-          "x"_a, "ids"_a, "weights"_a, "top_k"_a, "out"_a, "memory"_a = nb::none(),
-          "workspace"_a = nb::none(), "stream"_a = 0);
+          "x"_a, "ids"_a, "weights"_a, "top_k"_a, "out"_a)
+      .def(
+          "run_on_gpu",
+          [](const MoeLayer& self, std::int64_t tokens, std::int64_t top_k, std::uintptr_t x,
+             std::uintptr_t ids, std::uintptr_t weights, std::uintptr_t out, std::uintptr_t memory,
+             std::size_t memory_bytes, std::uintptr_t workspace, std::size_t workspace_bytes,
+             std::uintptr_t stream) {
+            const MoeOptions& o = self.options();
+            const std::int64_t k = self.routed().hidden();
+            const MatrixView view(at<void>(x), o.intermediate, tokens, k, kDense, o.device);
+            const MatrixSpan y(at<void>(out), o.intermediate, tokens, k, kDense, o.device);
+            const Routing routing{.ids = at<void>(ids),
+                                  .id_stride = top_k,
+                                  .weights = at<float>(weights),
+                                  .weight_stride = top_k,
+                                  .rows = tokens,
+                                  .top_k = top_k};
+            const MoeLayer::Memory given{{at<std::byte>(memory), memory_bytes},
+                                         {at<std::byte>(workspace), workspace_bytes}};
+            nb::gil_scoped_release unlocked;
+            self.forward(view, routing, y, stream_of(stream), given);
+          },
+          "tokens"_a, "top_k"_a, "x"_a, "ids"_a, "weights"_a, "out"_a, "memory"_a, "memory_bytes"_a,
+          "workspace"_a, "workspace_bytes"_a, "stream"_a,
+          "Arrays are addresses of contiguous memory; x and out have the dtype of `like`.");
 }
 
 }  // namespace nvfp4::python

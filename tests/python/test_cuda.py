@@ -344,6 +344,18 @@ def test_operators_have_fake_kernels_on_the_gpu(torch):
 
 
 @needs_products
+@pytest.mark.parametrize("dtype", LOGICAL)
+@pytest.mark.parametrize("rows", [1, 8, 40, 300])
+def test_linear_with_static_input_scale_equals_gemm(torch, dtype, rows):
+    import nvfp4.torch  # noqa: F401: registers linear
+    packed = nvfp4.pack_weights(nvfp4.quantize(Torch().put(normal(51, 256, 544))))
+    x, scale = Torch().put(normal(52, rows, 544), dtype), torch.tensor([0.011], device="cuda")
+    y = torch.ops.nvfp4.linear(x, packed.data, 256, None, scale, 2)
+    expected = nvfp4.gemm(nvfp4.quantize(x, "max", global_scale=scale), packed, out_dtype=dtype)
+    assert y.any() and torch.equal(y, expected)
+
+
+@needs_products
 def test_torch_compile_and_graphs_of_operators(torch):
     import nvfp4.torch  # noqa: F401: registers them
     o = operands(torch)

@@ -41,30 +41,11 @@ _library.define("grouped_linear(Tensor x, Tensor weights, int rows, Tensor row_e
 _library.define("input_gradient(Tensor gradient, Tensor weights, int rows, int cols, int groups, "
                 "Tensor? row_ends=None, Tensor? expert_ids=None) -> Tensor")
 
-#: Zeroed GPU workspaces, which consecutive GEMMs share. They are allocated when weights are packed: a captured
-#: graph must find them allocated.
-_WORKSPACES = {}
-_WORKSPACE_ROWS = 64
 
-
-def reserve_workspace(device, cols):
-    """Allocates the GPU workspace for GEMM of up to 64 rows with K = `cols` and quantized inputs."""
-    size = 4 * _WORKSPACE_ROWS * cols + (1 << 20)
-    held = _WORKSPACES.get(device)
-    if device.type == "cuda" and (held is None or held.numel() < size):
-        _WORKSPACES[device] = torch.zeros(size, dtype=torch.uint8, device=device)
-
-
-def workspace(size, device, zeros=True):
-    """Returns `size` bytes of zeros that a GEMM leaves zero, or None for none. A GEMM in FP8 needs no zeros."""
-    if not size:
-        return None
-    if not zeros:
-        return torch.empty(size, dtype=torch.uint8, device=device)
-    held = _WORKSPACES.get(device)
-    if held is None or size > held.numel():
-        return torch.zeros(size, dtype=torch.uint8, device=device)
-    return held
+def workspace(size, device):
+    """Returns `size` bytes of memory for operands that a GEMM stages, or None for none. Without max_workspace_bytes no
+    kernel needs zeros in it."""
+    return torch.empty(size, dtype=torch.uint8, device=device) if size else None
 
 
 def pack_bytes(parts, groups=1, gate_up=None):
@@ -78,7 +59,6 @@ def pack_bytes(parts, groups=1, gate_up=None):
         packed = _gemm.pack_weights(*weights, groups=groups, gate_up=gate_up)
     except InvalidValueError as wrong:
         raise InvalidValueError(f"{', '.join(name for *_, name in parts[:3])}: {wrong}") from None
-    reserve_workspace(parts[0][0].device, weights[0].cols)
     return packed.data if isinstance(packed.data, Tensor) else torch.from_numpy(packed.data.copy())
 
 
@@ -135,9 +115,31 @@ def _input(x, scale, mode):
     return quantize(x, "max", scope=scope, global_scale=None if mode == InputMode.DYNAMIC_PER_ROW else scale)._operand()
 
 
+_FLOATS = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+
+
+def _is_rounded(x, scale, mode):
+    """Reports whether the GEMM multiplies x in 16 bits, after one kernel has rounded it to NVFP4."""
+    return (mode == InputMode.STATIC and scale.numel() == 1 and x.is_cuda and x.dtype in _FLOATS
+            and torch.cuda.get_device_capability(x.device) < (10, 0))
+
+
+def _rounded(x, scale):
+    """Returns codes · block scales of x [M, K], which are exact in BF16. The GEMM multiplies by the global scale."""
+    values = torch.empty_like(x, dtype=torch.bfloat16)
+    if values.numel():
+        _core.quantize_values_into(x.data_ptr(), _FLOATS[x.dtype], *x.shape, scale.data_ptr(), values.data_ptr(),
+                                   x.device.index, stream_of(x))
+    return values
+
+
+def _address(x):
+    return 0 if x is None else x.data_ptr()
+
+
 def stream_of(x):
     """Returns the handle of PyTorch's current stream on the device of x; 0 on the CPU."""
-    return torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else 0
+    return torch._C._cuda_getCurrentRawStream(x.device.index) if x.is_cuda else 0
 
 
 def as_array(x):
@@ -158,15 +160,15 @@ class _Weights:
         self.packed = packed_weights(tensor.detach(), rows, cols, groups)
         self._plans = {}
 
-    def plan(self, count, x, form, quantized, top_k, arithmetic):
+    def plan(self, count, x, form, quantized, top_k, arithmetic, out_dtype):
         """Returns the plan for `count` rows of x. `top_k`: experts that share each row."""
         shared = form == "routed" and x.shape[0] != count
-        key = count, x.dtype, form, quantized, top_k, shared, arithmetic
+        key = count, x.dtype, form, quantized, top_k, shared, arithmetic, out_dtype
         if key not in self._plans:
             if len(self._plans) >= 256:
                 self._plans.clear()
             self._plans[key] = _gemm.plan_gemm(
-                self.packed, count, x_dtype="nvfp4" if quantized else x.dtype, out_dtype=x.dtype,
+                self.packed, count, x_dtype="nvfp4" if quantized else x.dtype, out_dtype=out_dtype,
                 form=form, top_k=top_k, shared_x=shared, arithmetic=arithmetic)
         return self._plans[key]
 
@@ -193,14 +195,22 @@ def _multiply(x, weights, rows, scale, mode, groups=1, bias=None, row_ends=None,
     if expert_ids is not None:
         form, top_k = "routed", expert_ids.shape[1]
         expert_ids = expert_ids.to(torch.int32).contiguous()
-    out = (x.new_zeros if form == "grouped" else x.new_empty)((count, rows))
+    out, alpha = (x.new_zeros if form == "grouped" else x.new_empty)((count, rows)), None
+    if form == "dense" and arithmetic == "exact" and _is_rounded(x, scale, mode):
+        alpha = scale.to(x.device, torch.float32).reshape(1)
+        x, mode = _rounded(x, alpha), InputMode.NONE
     if count:
         known = _weights_in(weights, rows, x.shape[-1], groups)
-        plan = known.plan(count, x, form, mode != InputMode.NONE, top_k, arithmetic)
-        space = workspace(plan.workspace_bytes, x.device, not plan.kernel.startswith("fp8"))
-        _core.gemm(plan, _input(x, scale, mode), known.packed._weights, as_array(out), 1.0, None,
-                   as_array(None if bias is None else bias.float()), as_array(row_ends), None,
-                   as_array(space), stream_of(x), as_array(expert_ids))
+        plan = known.plan(count, x, form, mode != InputMode.NONE, top_k, arithmetic, out.dtype)
+        space = workspace(plan.workspace_bytes, x.device)
+        bias = None if bias is None else bias.float()
+        if (form == "dense" and x.is_cuda and mode == InputMode.NONE
+                and (bias is None or bias.shape == (rows,) and bias.device == x.device)):
+            _core.dense_gemm(plan, known.packed._weights, count, x.data_ptr(), out.data_ptr(), _address(alpha),
+                             _address(None if bias is None else bias.contiguous()), _address(space), stream_of(x))
+        else:
+            _core.gemm(plan, _input(x, scale, mode), known.packed._weights, as_array(out), 1.0, as_array(alpha),
+                       as_array(bias), as_array(row_ends), None, as_array(space), stream_of(x), as_array(expert_ids))
     return out
 
 
@@ -400,7 +410,7 @@ def moe(x: Tensor, gate_up: Tensor, down: Tensor, ids: Tensor, weights: Tensor, 
     limit          gate is clamped to <= limit, up to [-limit, limit]
     """
     _check_mode(input_scale, input_mode)
-    if weights.device != x.device or gate_up.device != x.device:
+    if not x.device == ids.device == weights.device == gate_up.device:
         raise UnsupportedError(f"x is on {x.device}, routing on {weights.device}, weights are packed for {gate_up.device}")
     if x.dim() != 2 or ids.shape != weights.shape or ids.dim() != 2 or ids.shape[0] != x.shape[0]:
         raise ShapeError(f"x has shape {list(x.shape)}, ids {list(ids.shape)} and weights {list(weights.shape)}, must be "
@@ -413,17 +423,16 @@ def moe(x: Tensor, gate_up: Tensor, down: Tensor, ids: Tensor, weights: Tensor, 
     if known is None or known.key != _key(x, (gate_up, down, input_scale, down_scale), input_mode, limit, fused):
         known = _experts_of[gate_up] = _Experts(x, gate_up, down, intermediate, experts, input_scale, down_scale,
                                                 input_mode, limit, fused)
-    memory = space = None
     if x.is_cuda:
-        rows, zeros = known.sizes_for(x, ids.shape[1])
-        memory = torch.empty(rows, dtype=torch.uint8, device=x.device)
-        space = workspace(zeros, x.device)
-    else:
-        follow_torch_threads()
-        here = (ids >= 0) & (ids < experts)
-        ids, weights = torch.where(here, ids, 0), weights * here
-    known.layer.run(as_array(x), as_array(ids), as_array(weights), ids.shape[1], as_array(out), as_array(memory),
-                    as_array(space), stream_of(x))
+        sizes = known.sizes_for(x, ids.shape[1])
+        memory, space = (workspace(size, x.device) for size in sizes)
+        known.layer.run_on_gpu(*ids.shape, x.data_ptr(), ids.data_ptr(), weights.data_ptr(), out.data_ptr(),
+                               _address(memory), sizes[0], _address(space), sizes[1], stream_of(x))
+        return out
+    follow_torch_threads()
+    here = (ids >= 0) & (ids < experts)
+    ids, weights = torch.where(here, ids, 0), weights * here
+    known.layer.run(as_array(x), as_array(ids), as_array(weights), ids.shape[1], as_array(out))
     return out
 
 
