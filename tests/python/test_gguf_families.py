@@ -333,41 +333,66 @@ def test_towers_and_prediction_are_left_out(tmp_path, kind):
             np.testing.assert_array_equal(value, before[key], err_msg=key)
 
 
-#: MTP layers, which transformers leaves out: family, its tensors by the layer that they are made of and its own ones
+QWEN_PREDICTION = ({"model.layers.1.": "mtp.layers.0."}, {
+    "mtp.fc": ((128, 256), "eh_proj"), "mtp.pre_fc_norm_embedding": ((128,), "enorm"),
+    "mtp.pre_fc_norm_hidden": ((128,), "hnorm"), "mtp.norm": ((128,), "shared_head.norm")},
+    {"attention.recurrent_layers": [True, False, False]})
+#: MTP layers, which transformers leaves out: copies of layers, own weights with their names in the package's map, keys
 PREDICTION = {
-    "glm4_moe": ("model.layers.2.", {"eh_proj": (128, 256), "enorm": (128,), "hnorm": (128,), "embed_tokens": (320, 128),
-                                     "shared_head.head": (320, 128), "shared_head.norm": (128,)}),
-    "glm_moe_dsa": ("model.layers.2.", {"eh_proj": (128, 256), "enorm": (128,), "hnorm": (128,),
-                                        "shared_head.norm": (128,)}),
+    "glm4_moe": ({"model.layers.1.": "model.layers.2."}, {f"model.layers.2.{key}": (shape, key) for key, shape in (
+        ("eh_proj", (128, 256)), ("enorm", (128,)), ("hnorm", (128,)), ("embed_tokens", (320, 128)),
+        ("shared_head.head", (320, 128)), ("shared_head.norm", (128,)))}, {}),
+    "glm_moe_dsa": ({"model.layers.1.": "model.layers.2."}, {f"model.layers.2.{key}": (shape, key) for key, shape in (
+        ("eh_proj", (128, 256)), ("enorm", (128,)), ("hnorm", (128,)), ("shared_head.norm", (128,)))}, {}),
+    "qwen3_5": QWEN_PREDICTION,
+    "qwen3_5_moe": QWEN_PREDICTION,
+    "qwen3_next": ({"model.layers.1.": "mtp.layers.0."}, {
+        key: (tuple(3 * n for n in shape), name) for key, (shape, name) in QWEN_PREDICTION[1].items()},
+        QWEN_PREDICTION[2]),
+    "nemotron_h_moe": ({"backbone.layers.2.": "mtp.layers.0.", "backbone.layers.0.": "mtp.layers.1."}, {
+        "mtp.layers.0.eh_proj": ((128, 256), "eh_proj"), "mtp.layers.0.enorm": ((128,), "enorm"),
+        "mtp.layers.0.hnorm": ((128,), "hnorm"), "mtp.layers.1.final_layernorm": ((128,), "shared_head.norm"),
+        "mtp.layers.1.norm": ((128,), "post_attention_norm")},
+        {"attention.head_count_kv": [0, 0, 2, 2], "feed_forward_length": [64, 0, 0, 64]}),
 }
+
+
+def add_prediction(name, folder):
+    """Returns the model's tensors, to which it adds an MTP layer."""
+    from safetensors.torch import load_file, save_file
+    file, config = folder / "model.safetensors", folder / "config.json"
+    tensors, (copies, own, _) = load_file(file), PREDICTION[name]
+    for key, value in list(tensors.items()):
+        for layer, copy in copies.items():
+            if key.startswith(layer):
+                tensors[key.replace(layer, copy)] = value + 1
+    for key, (shape, _) in own.items():
+        tensors[f"{key}.weight"] = torch.randn(shape).to(torch.bfloat16)
+    save_file(tensors, file, {"format": "pt"})
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_nextn_predict_layers": 1}))
+    return tensors
 
 
 @pytest.mark.parametrize("name", PREDICTION)
 def test_prediction_layers_follow_the_others(tmp_path, name):
-    from safetensors.torch import load_file, save_file
     make(name, tmp_path / "model")
-    file, config = tmp_path / "model/model.safetensors", tmp_path / "model/config.json"
-    tensors, (prefix, own) = load_file(file), PREDICTION[name]
-    architecture = getattr(gguf.MODEL_ARCH, FAMILIES[name][2])
-    for key, value in list(tensors.items()):
-        if key.startswith("model.layers.1."):
-            tensors[key.replace("layers.1.", "layers.2.")] = value + 1
-    for key, shape in own.items():
-        tensors[f"{prefix}{key}.weight"] = torch.randn(shape).to(torch.bfloat16)
-    save_file(tensors, file, {"format": "pt"})
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_nextn_predict_layers": 1}))
+    tensors, (copies, own, keys) = add_prediction(name, tmp_path / "model"), PREDICTION[name]
+    architecture, layers = getattr(gguf.MODEL_ARCH, FAMILIES[name][2]), FAMILIES[name][1]["num_hidden_layers"]
     nvfp4.quantize_checkpoint(tmp_path / "model", tmp_path / "nvfp4")
     nvfp4.convert(tmp_path / "nvfp4", tmp_path / "model.gguf")
     reader = gguf.GGUFReader(tmp_path / "model.gguf")
-    numbers = [reader.get_field(f"{gguf.MODEL_ARCH_NAMES[architecture]}.{key}").contents()
-               for key in ("block_count", "nextn_predict_layers")]
-    assert numbers == [3, 1]
-    names = gguf.get_tensor_name_map(architecture, 3)
+    for key, value in ({"block_count": layers + 1, "nextn_predict_layers": 1} | keys).items():
+        assert reader.get_field(f"{gguf.MODEL_ARCH_NAMES[architecture]}.{key}").contents() == value, key
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GLM4_MOE, layers + 1)  # gguf 0.19 has no others with such layers
     found = dequantized(reader)
-    for key in own:
-        key = f"{prefix}{key}.weight"
-        np.testing.assert_array_equal(found[names.get_name(key, (".weight",))], tensors[key].float().numpy(), err_msg=key)
+    for key, (shape, mapped) in own.items():
+        value = tensors[f"{key}.weight"].float().numpy()
+        value = value + 1 if name.startswith("qwen") and len(shape) == 1 else value
+        mapped = names.get_name(f"model.layers.{layers}.{mapped}") or f"blk.{layers}.{mapped}"
+        np.testing.assert_array_equal(found[f"{mapped}.weight"], value, err_msg=key)
     nvfp4.convert(tmp_path / "model.gguf", tmp_path / "back", to="modelopt")
     before, after = tensors_of(tmp_path / "nvfp4"), tensors_of(tmp_path / "back")
-    for key in (key for key in before if ".layers.2." in key and ".weight_scale" not in key):
+    added = [key for key in before if key.startswith((*copies.values(), *own)) and ".weight_scale" not in key]
+    assert len(added) > len(own)
+    for key in added:
         np.testing.assert_array_equal(after[key], before[key], err_msg=key)

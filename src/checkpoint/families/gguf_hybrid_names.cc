@@ -106,13 +106,39 @@ constexpr NamePair kMixerLatent[] = {
      "blk.{l}.ffn_latent_down",
      {expert_input, embedding}},
     {"model.layers.{l}.mixer.fc2_latent_proj", "blk.{l}.ffn_latent_up", {embedding, expert_input}}};
+constexpr NamePair kMixerPrediction[] = {
+    {"model.layers.{l}.eh_proj", "blk.{l}.nextn.eh_proj", {embedding, embedding_pair}, kScaled},
+    {"model.layers.{l}.enorm", "blk.{l}.nextn.enorm", {embedding}},
+    {"model.layers.{l}.hnorm", "blk.{l}.nextn.hnorm", {embedding}},
+    {"model.layers.{l}.shared_head.norm", "blk.{l}.nextn.shared_head_norm", {embedding}},
+    {"model.layers.{l}.post_attention_layernorm", "blk.{l}.post_attention_norm", {embedding}}};
+constexpr NamePair kShiftedPrediction[] = {
+    {"model.layers.{l}.eh_proj", "blk.{l}.nextn.eh_proj", {embedding, embedding_pair}, kScaled},
+    shifted("model.layers.{l}.enorm", "blk.{l}.nextn.enorm", embedding),
+    shifted("model.layers.{l}.hnorm", "blk.{l}.nextn.hnorm", embedding),
+    shifted("model.layers.{l}.shared_head.norm", "blk.{l}.nextn.shared_head_norm", embedding)};
+constexpr PredictionName kQwenPrediction[] = {{"mtp.fc", "eh_proj"},
+                                              {"mtp.pre_fc_norm_embedding", "enorm"},
+                                              {"mtp.pre_fc_norm_hidden", "hnorm"},
+                                              {"mtp.norm", "shared_head.norm"},
+                                              {"mtp.layers.0", ""}};
+/// The two layers of the module, attention and experts, become one.
+constexpr PredictionName kNemotronPrediction[] = {
+    {"mtp.layers.1.norm", "post_attention_layernorm"},
+    {"mtp.layers.1.final_layernorm", "shared_head.norm"},
+    {"mtp.layers.0.mixer.q_proj", "mixer.q_proj"},
+    {"mtp.layers.0.mixer.k_proj", "mixer.k_proj"},
+    {"mtp.layers.0.mixer.v_proj", "mixer.v_proj"},
+    {"mtp.layers.0.mixer.o_proj", "mixer.o_proj"},
+    {"mtp.layers.1.mixer", "mixer"},
+    {"mtp.layers.0", ""}};
 constexpr NameGroup kNemotronH[] = {
     {kNemotronEnds},    {kHead, optional},           {kNemotronNorm},
     {kMamba, complete}, {kMixerAttention, complete}, {kMixerMlp, complete}};
 constexpr NameGroup kNemotronHMoe[] = {
-    {kNemotronEnds},         {kHead, optional},           {kNemotronNorm},
-    {kMamba, complete},      {kMixerAttention, complete}, {kMixerExperts, complete},
-    {kMixerLatent, complete}};
+    {kNemotronEnds},          {kHead, optional},           {kNemotronNorm},
+    {kMamba, complete},       {kMixerAttention, complete}, {kMixerExperts, complete},
+    {kMixerLatent, complete}, {kMixerPrediction, complete}};
 constexpr NameGroup kQwen3Next[] = {{kShiftedEnds},
                                     {kHead, optional},
                                     {kShiftedNorms},
@@ -120,14 +146,16 @@ constexpr NameGroup kQwen3Next[] = {{kShiftedEnds},
                                     {kGatedAttention, quadratic},
                                     {kShiftedHeadNorms, quadratic},
                                     {kExperts},
-                                    {kSharedExpert}};
+                                    {kSharedExpert},
+                                    {kShiftedPrediction, complete}};
 constexpr NameGroup kQwen35[] = {{kShiftedEnds},
                                  {kHead, optional},
                                  {kShiftedNorms},
                                  {kLinearAttention, linear},
                                  {kGatedAttention, quadratic},
                                  {kShiftedHeadNorms, quadratic},
-                                 {kMlp, dense}};
+                                 {kMlp, dense},
+                                 {kShiftedPrediction, complete}};
 constexpr NameGroup kQwen35Moe[] = {{kShiftedEnds},
                                     {kHead, optional},
                                     {kShiftedNorms},
@@ -135,7 +163,8 @@ constexpr NameGroup kQwen35Moe[] = {{kShiftedEnds},
                                     {kGatedAttention, quadratic},
                                     {kShiftedHeadNorms, quadratic},
                                     {kExperts},
-                                    {kSharedExpert}};
+                                    {kSharedExpert},
+                                    {kShiftedPrediction, complete}};
 constexpr NumberKey kLinearNumbers[] = {{"linear_conv_kernel_dim", "ssm.conv_kernel"},
                                         {"linear_key_head_dim", "ssm.state_size"},
                                         {"linear_num_key_heads", "ssm.group_count"},
@@ -158,6 +187,9 @@ constexpr Architecture nemotron_h(std::string_view name, std::span<const NameGro
           .numbers = kMambaNumbers,
           .epsilon = {"layer_norm_epsilon", "attention.layer_norm_epsilon"},
           .default_epsilon = 1e-5,
+          .predicts = experts,  // llama.cpp drops the module of others
+          .prediction = experts ? std::span<const PredictionName>(kNemotronPrediction)
+                                : std::span<const PredictionName>(),
           .foreign = false};
 }
 /// Returns the row of a Qwen3.5 model without or with the prefix of models that also see.
@@ -171,6 +203,8 @@ constexpr Architecture qwen35(std::string_view model_type, std::string_view clas
           .experts = experts,
           .rotary = 0.25,
           .numbers = kLinearNumbers,
+          .predicts = true,
+          .prediction = kQwenPrediction,
           .foreign = false};
 }
 
@@ -193,6 +227,8 @@ const Architecture kQwen3NextNames = {.model_type = "qwen3_next",
                                       .normalizes = true,
                                       .rotary = 0.25,
                                       .numbers = kLinearNumbers,
+                                      .predicts = true,
+                                      .prediction = kQwenPrediction,
                                       .foreign = false};
 
 }  // namespace nvfp4::gguf

@@ -130,6 +130,11 @@ struct NumberKey {
   bool factor = false;  ///< FP32, and 1 where config.json has none; otherwise a size
 };
 
+/// A part of the module for multi-token prediction, and its name in the layer that it becomes.
+struct PredictionName {
+  std::string_view model, layer;
+};
+
 /// A kind of model in llama.cpp.
 struct Architecture {
   std::string_view model_type;  ///< model_type of config.json; one type and no pattern
@@ -162,6 +167,9 @@ struct Architecture {
   double default_epsilon = 1e-6;  ///< of transformers, where config.json has none
   /// Layers for multi-token prediction follow the others.
   bool predicts = false;
+  /// The parts of a module that becomes such a layer, special names before general ones. Empty: the
+  /// model has layers, too.
+  std::span<const PredictionName> prediction = {};
   /// config.json can be made of the keys of a file from another program.
   bool foreign = true;
 };

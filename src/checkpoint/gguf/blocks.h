@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
+
+#include "nvfp4/format.h"
 
 /// Packing of ggml's block_nvfp4: 64 elements of a row in 36 bytes.
 /// Source: github.com/ggml-org/ggml, src/ggml-common.h; gguf-py, quants.py.
@@ -52,6 +55,21 @@ inline void unpack_codes(std::span<const std::byte> blocks, std::span<std::byte>
 inline void unpack_scales(std::span<const std::byte> blocks, std::span<std::byte> scales) {
   for (std::size_t b = 0; b < blocks.size() / kBlockBytes; ++b)
     std::copy_n(blocks.data() + b * kBlockBytes, kBlockScales, scales.data() + b * kBlockScales);
+}
+
+/// Writes the FP32 values of Q8_0. Products of FP16 and integers of eight bits are exact.
+inline void unpack_q8_0(std::span<const std::byte> blocks, std::span<std::byte> out) {
+  const auto count = static_cast<std::int64_t>(blocks.size()) / kQ8BlockBytes;
+  for (std::int64_t b = 0; b < count; ++b) {
+    const std::byte* block = blocks.data() + b * kQ8BlockBytes;
+    FP16 scale;
+    std::memcpy(&scale.bits, block, sizeof scale.bits);
+    for (std::int64_t i = 0; i < kQ8Block; ++i) {
+      const auto code = static_cast<std::int8_t>(std::to_integer<std::uint8_t>(block[2 + i]));
+      const float value = scale.to_float() * static_cast<float>(code);
+      std::memcpy(out.data() + 4 * (b * kQ8Block + i), &value, sizeof value);
+    }
+  }
 }
 
 }  // namespace nvfp4::gguf

@@ -265,6 +265,16 @@ Json language_config(const Json& config) {
   return all;
 }
 
+std::int64_t main_layers(const Json& config) {
+  if (const std::string kinds = layer_kinds(config); !kinds.empty())
+    return static_cast<std::int64_t>(kinds.size());
+  const std::int64_t layers = integer_of(config, {"num_hidden_layers"}, 0);
+  const auto text = config.find("text_config");
+  return text != config.end() && text->is_object()
+             ? integer_of(*text, {"num_hidden_layers"}, layers)
+             : layers;
+}
+
 std::vector<NewEntry> entries_of(const Json& config, const Architecture& architecture,
                                  const std::string& config_file, std::int64_t layers) {
   require_computed(config, architecture, config_file);
@@ -277,7 +287,8 @@ std::vector<NewEntry> entries_of(const Json& config, const Architecture& archite
   if (const std::int64_t own = integer_of(config, {"num_hidden_layers"}, 0);
       architecture.predicts && layers > own) {
     out.set("block_count", new_u32(static_cast<std::uint64_t>(layers)));
-    out.u32("nextn_predict_layers", layers - own);
+    out.prediction_layers = layers - own;
+    out.u32("nextn_predict_layers", out.prediction_layers);
   }
   out.needed("context_length", {"max_position_embeddings"}, 1);
   out.needed("embedding_length", {"hidden_size"}, 1);

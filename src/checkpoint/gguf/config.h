@@ -27,6 +27,8 @@ std::vector<NewEntry> entries_of(const Json& config, const Architecture& archite
 /// Returns config.json with the members of its text_config, if it has one, and its own model_type.
 /// It has the number of layers even if the model has only a list of them.
 Json language_config(const Json& config);
+/// Returns the number of layers without those for multi-token prediction, or 0.
+std::int64_t main_layers(const Json& config);
 /// Returns the kinds of the layers of Nemotron-H, in its own letters: M (Mamba), * (attention), E
 /// (experts), - (MLP). Empty for other models.
 std::string layer_kinds(const Json& config);

@@ -76,6 +76,8 @@ class Entries {
   }
   std::vector<NewEntry> take() { return std::move(out_); }
 
+  std::int64_t prediction_layers = 0;  ///< number of layers behind those of config.json
+
  private:
   const Json& config_;
   std::string prefix_;

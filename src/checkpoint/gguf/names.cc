@@ -1,5 +1,7 @@
 #include "checkpoint/gguf/names.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -140,6 +142,40 @@ std::optional<std::string> model_name_of(const Architecture& architecture,
     return name;
   }
   return std::nullopt;
+}
+
+namespace {
+
+/// Returns the rest of a name behind the parts `start`. Null if it has another start.
+std::optional<std::string_view> rest_of(std::string_view name, std::string_view start) {
+  if (start.empty()) return name;
+  if (!name.starts_with(start)) return std::nullopt;
+  name.remove_prefix(start.size());
+  if (!name.starts_with('.')) return std::nullopt;
+  return name.substr(1);
+}
+
+std::string joined(std::string_view start, std::string_view rest) {
+  return start.empty() ? std::string(rest) : fmt::format("{}.{}", start, rest);
+}
+
+}  // namespace
+
+std::string as_layer(const Architecture& architecture, const std::string& model_name,
+                     std::int64_t layers) {
+  for (const PredictionName& part : architecture.prediction)
+    if (const auto rest = rest_of(model_name, part.model))
+      return fmt::format("{}layers.{}.{}", architecture.prefix, layers, joined(part.layer, *rest));
+  return model_name;
+}
+
+std::string as_module(const Architecture& architecture, const std::string& name,
+                      std::int64_t layers) {
+  const auto inside = rest_of(name, fmt::format("{}layers.{}", architecture.prefix, layers));
+  if (!inside) return name;
+  for (const PredictionName& part : architecture.prediction)
+    if (const auto rest = rest_of(*inside, part.layer)) return joined(part.model, *rest);
+  return name;
 }
 
 std::vector<std::int64_t> file_shape(Form form, std::vector<std::int64_t> shape,

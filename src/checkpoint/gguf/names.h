@@ -43,6 +43,13 @@ std::optional<Place> place_of(const Architecture& architecture, std::string_view
 /// if it has none.
 std::optional<std::string> model_name_of(const Architecture& architecture,
                                          std::string_view file_name, std::int64_t expert = 0);
+/// Returns "model.layers.48.eh_proj.weight" for "mtp.fc.weight" of a model with 48 layers: the file
+/// has a module for multi-token prediction as the layer behind them. Other names stay.
+std::string as_layer(const Architecture& architecture, const std::string& model_name,
+                     std::int64_t layers);
+/// Returns the name in the model of a tensor that may be in that layer.
+std::string as_module(const Architecture& architecture, const std::string& name,
+                      std::int64_t layers);
 /// Returns the name of a module of a layer in the file, without ".weight".
 std::string file_module_of(const NamePair& pair, std::int64_t layer);
 /// Returns the number of a layer, which follows `prefix` in a tensor's name. Null if there is none.

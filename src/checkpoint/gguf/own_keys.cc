@@ -163,6 +163,7 @@ void add_linear(Entries& out, const Json& config, const std::string& file) {
   if (const auto types = config.find("layer_types"); types != config.end() && types->is_array()) {
     NewValue recurrent{.type = ValueType::array, .element = ValueType::boolean};
     for (const Json& type : *types) recurrent.numbers.push_back(type == "linear_attention");
+    recurrent.numbers.resize(types->size() + static_cast<std::size_t>(out.prediction_layers));
     out.add("attention.recurrent_layers", std::move(recurrent));
   }
 }
@@ -201,6 +202,10 @@ void add_nemotron_h(Entries& out, const Json& config, const std::string& file) {
   for (const char kind : kinds) {
     keys.push_back(kind == '*' ? heads : 0);
     lengths.push_back(kind == 'E' || kind == '-' ? size : 0);
+  }
+  for (std::int64_t i = 0; i < out.prediction_layers; ++i) {  // attention, and experts
+    keys.push_back(heads);
+    lengths.push_back(size);
   }
   out.set("attention.head_count_kv", new_i32s(std::move(keys)));
   out.set("feed_forward_length", new_i32s(std::move(lengths)));

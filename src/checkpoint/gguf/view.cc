@@ -204,6 +204,8 @@ class View final : public checkpoint::TensorSource {
                               "{}: architecture '{}', must be one of {} to get names back", name_,
                               printable(*name), known);
     require_few_experts();
+    layers_ = header().integer(*name + ".block_count").value_or(0) -
+              header().integer(*name + ".nextn_predict_layers").value_or(0);
     config_ = config_of(file_, *architecture_);
     if (header().find("tokenizer.ggml.model") != nullptr)
       warnings_.push_back("the tokenizer is not copied: take its files from the original model");
@@ -249,7 +251,7 @@ class View final : public checkpoint::TensorSource {
 
   void push(std::string name, DType dtype, Shape shape, Origin origin) {
     ModelInfo& info = tensors_.emplace_back();
-    info.name = std::move(name);
+    info.name = naming_ == Naming::model ? as_module(*architecture_, name, layers_) : name;
     info.dtype = dtype;
     info.bytes = static_cast<std::uint64_t>(safetensors::dtype_bits(dtype)) / 8;
     for (const std::int64_t d : shape) info.bytes *= static_cast<std::uint64_t>(d);
@@ -446,21 +448,6 @@ class View final : public checkpoint::TensorSource {
     }
   }
 
-  /// Writes the FP32 values of blocks. Products of FP16 and integers of eight bits are exact.
-  static void unpack_q8_0(std::span<const std::byte> blocks, std::span<std::byte> out) {
-    const auto count = static_cast<std::int64_t>(blocks.size()) / kQ8BlockBytes;
-    for (std::int64_t b = 0; b < count; ++b) {
-      const std::byte* block = blocks.data() + b * kQ8BlockBytes;
-      FP16 scale;
-      std::memcpy(&scale.bits, block, sizeof scale.bits);
-      for (std::int64_t i = 0; i < kQ8Block; ++i) {
-        const auto code = static_cast<std::int8_t>(std::to_integer<std::uint8_t>(block[2 + i]));
-        const float value = scale.to_float() * static_cast<float>(code);
-        std::memcpy(out.data() + 4 * (b * kQ8Block + i), &value, sizeof value);
-      }
-    }
-  }
-
   void check_scales(const Origin& origin, std::uint64_t first,
                     std::span<const std::byte> scales) const {
     const auto bad = std::ranges::find_if_not(scales, is_scale);
@@ -477,6 +464,7 @@ class View final : public checkpoint::TensorSource {
   Naming naming_;
   std::string name_;
   const Architecture* architecture_ = nullptr;
+  std::int64_t layers_ = 0;  ///< those before layers for multi-token prediction
   FileConfig config_;
   safetensors::Metadata metadata_;
   std::vector<std::string> warnings_;

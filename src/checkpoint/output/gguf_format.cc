@@ -26,11 +26,12 @@ std::string_view left_out(std::string_view tensor, const ModelConfig& config) {
 /// names are an error later.
 KeptReason keeper(const ModelConfig& config) {
   if (config.text.empty()) return {};
-  const gguf::Architecture* architecture =
-      gguf::architecture_of(parse_config_json(config.text, config.file));
+  const auto json = parse_config_json(config.text, config.file);
+  const gguf::Architecture* architecture = gguf::architecture_of(json);
   if (architecture == nullptr) return {};
-  return [architecture](const std::string& module) {
-    const auto place = gguf::place_of(*architecture, module + ".weight");
+  return [architecture, layers = gguf::main_layers(json)](const std::string& module) {
+    const std::string name = gguf::as_layer(*architecture, module + ".weight", layers);
+    const auto place = gguf::place_of(*architecture, name);
     return place && !place->scaled ? std::string("llama.cpp applies no global scale to it") : "";
   };
 }

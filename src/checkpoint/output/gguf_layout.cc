@@ -76,7 +76,8 @@ class Maker {
     if (name.ends_with(".rotary_emb.inv_freq")) return {};  // computed from the config
     if (const std::string_view what = left_out(name, config_); !what.empty())
       return drop(name, what);
-    std::vector<Place> places = gguf::places_of(architecture_, name);
+    std::vector<Place> places =
+        gguf::places_of(architecture_, as_layer(architecture_, name, main_layers(config_)));
     require<UnsupportedError>(!places.empty(), ErrorCode::no_gguf_name,
                               "{}: tensor '{}': has no name in GGUF's '{}'", file_, printable(name),
                               architecture_.name);
@@ -331,15 +332,16 @@ std::string_view left_out(std::string_view name, const Json& config) {
     return "the key and value cache";
   const Architecture* architecture = architecture_of(config);
   const std::string_view prefix = architecture == nullptr ? "model." : architecture->prefix;
-  if (name.starts_with("mtp.") || name.starts_with("model.mtp.")) return kPrediction;
+  if (name.starts_with("mtp.") || name.starts_with("model.mtp."))
+    return architecture != nullptr && as_layer(*architecture, std::string(name), 0) != name
+               ? ""
+               : kPrediction;
   const bool is_tower = name.starts_with("model.") ? !name.starts_with(prefix)
                                                    : name.starts_with("vision_tower.") ||
                                                          name.starts_with("multi_modal_projector.");
   if (is_tower) return "towers for images and sound";
   // Without a number of layers, no layer is beyond the last. The missing key is another error.
-  std::int64_t layers = integer_of(config, {"num_hidden_layers"}, 0);
-  if (const auto text = config.find("text_config"); text != config.end() && text->is_object())
-    layers = integer_of(*text, {"num_hidden_layers"}, layers);
+  const std::int64_t layers = main_layers(config);
   const std::string in_layers = std::string(prefix) + "layers.";
   const bool predicts = architecture != nullptr && architecture->predicts;
   if (layers > 0 && !predicts && layer_of(name, in_layers).value_or(0) >= layers)
