@@ -7,6 +7,7 @@ of the time of a custom_op.
 
 import ctypes
 import enum
+import functools
 import math
 import os
 from typing import Optional
@@ -118,10 +119,15 @@ def _input(x, scale, mode):
 _FLOATS = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
+@functools.cache
+def _multiplies_fp4(device):
+    return torch.cuda.get_device_capability(device) >= (10, 0)
+
+
 def _is_rounded(x, scale, mode):
     """Reports whether the GEMM multiplies x in 16 bits, after one kernel has rounded it to NVFP4."""
     return (mode == InputMode.STATIC and scale.numel() == 1 and x.is_cuda and x.dtype in _FLOATS
-            and torch.cuda.get_device_capability(x.device) < (10, 0))
+            and not _multiplies_fp4(x.device.index))
 
 
 def _rounded(x, scale):
