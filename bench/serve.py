@@ -2,8 +2,8 @@
 """Tokens per second of models in transformers: BF16 against NVFP4 on our kernels.
 
 Synthetic models with random weights, made on the GPU: an 8 B Llama, and a mixture of experts like
-Qwen3-30B-A3B with half its layers. Decoding is batch 1 with a static cache, torch.compile
-(fullgraph) and a CUDA graph on both sides; prefill is eager.
+Qwen3-30B-A3B with half its layers. Decoding has a static cache, torch.compile (fullgraph) and a CUDA
+graph on both sides; prefill is eager.
 
   serve.py                                   everything, about 10 minutes on an H100
   serve.py --models dense --kinds bf16 w4a16 --json FILE
@@ -181,10 +181,10 @@ def split(by_kernel):
 
 
 @torch.no_grad()
-def decode(model):
-    """Milliseconds a token, how long compiling took, and the milliseconds of each kernel."""
+def decode(model, batch):
+    """Milliseconds a step, how long compiling took, and the milliseconds of each kernel."""
     cache = transformers.StaticCache(config=model.config, max_cache_len=CACHE)
-    tokens = torch.arange(PROMPT, device=DEVICE).reshape(1, PROMPT)
+    tokens = torch.arange(batch * PROMPT, device=DEVICE).reshape(batch, PROMPT)
     model(input_ids=tokens, past_key_values=cache, use_cache=True)
     token = tokens[:, -1:].clone()
     start = time.monotonic()
@@ -202,8 +202,8 @@ def decode(model):
 
 
 @torch.no_grad()
-def products(model):
-    """Milliseconds of one token's quantized or plain products alone, in a CUDA graph: (linear layers and
+def products(model, batch):
+    """Milliseconds of one step's quantized or plain products alone, in a CUDA graph: (linear layers and
     experts, head)."""
     config = model.config
     layers, head = [], model.lm_head
@@ -213,12 +213,12 @@ def products(model):
             layers.append(m)
         elif "Experts" in type(m).__name__:
             layers.append(m)
-    inputs = {size: torch.randn(1, size, device=DEVICE, dtype=torch.bfloat16)
+    inputs = {size: torch.randn(batch, size, device=DEVICE, dtype=torch.bfloat16)
               for size in {m.in_features for m in layers if hasattr(m, "in_features")} |
               {config.hidden_size}}
     top = getattr(config, "num_experts_per_tok", 0)
-    ids = torch.arange(top, device=DEVICE).reshape(1, -1) * 7
-    weights = torch.full((1, max(top, 1)), 0.1, device=DEVICE, dtype=torch.bfloat16)
+    ids = torch.arange(batch * top, device=DEVICE).reshape(batch, -1) * 7 % max(getattr(config, "num_experts", 1), 1)
+    weights = torch.full((batch, max(top, 1)), 0.1, device=DEVICE, dtype=torch.bfloat16)
 
     def run():
         for m in layers:
@@ -243,27 +243,30 @@ def reading_speed():
     return data.numel() * 8 / milliseconds(lambda: data.max()) / 1e6
 
 
-def measure(name, kind):
+def measure(name, kind, batches):
     torch.cuda.reset_peak_memory_stats()
     left = torch.cuda.memory_allocated()  # by the graphs of the model before
     model, plain_bytes = build(MODELS[name], kind)
     held = torch.cuda.memory_allocated() - left
     layer_bytes = quantized_bytes(model)
     prefill_ms = prefill(model)
-    gemm_ms, head_ms = products(model)
-    token_ms, compiling, by_kernel = decode(model)
-    gemm_kernels, our_others, others = split(by_kernel)
-    result = dict(model=name, kind=kind, tokens_per_second=1e3 / token_ms, token_ms=token_ms,
-                  products_ms=gemm_ms, head_ms=head_ms, rest_ms=token_ms - gemm_ms - head_ms,
-                  gemm_kernels_ms=gemm_kernels, our_other_kernels_ms=our_others, other_kernels_ms=others,
-                  prefill_ms=prefill_ms, memory_gb=held / 1e9, quantized_gb=layer_bytes / 1e9,
-                  of_bf16=layer_bytes / plain_bytes, compile_s=compiling)
-    show(result)
-    result["kernels_ms"] = dict(sorted(by_kernel.items(), key=lambda kernel: -kernel[1])[:24])
+    results = []
+    for batch in batches:
+        gemm_ms, head_ms = products(model, batch)
+        token_ms, compiling, by_kernel = decode(model, batch)
+        gemm_kernels, our_others, others = split(by_kernel)
+        result = dict(model=name, kind=kind, batch=batch, tokens_per_second=batch * 1e3 / token_ms, token_ms=token_ms,
+                      products_ms=gemm_ms, head_ms=head_ms, rest_ms=token_ms - gemm_ms - head_ms,
+                      gemm_kernels_ms=gemm_kernels, our_other_kernels_ms=our_others, other_kernels_ms=others,
+                      prefill_ms=prefill_ms, memory_gb=held / 1e9, quantized_gb=layer_bytes / 1e9,
+                      of_bf16=layer_bytes / plain_bytes, compile_s=compiling)
+        show(result)
+        result["kernels_ms"] = dict(sorted(by_kernel.items(), key=lambda kernel: -kernel[1])[:24])
+        results.append(result)
     del model
     torch._dynamo.reset()
     collect()
-    return result
+    return results
 
 
 @torch.no_grad()
@@ -346,6 +349,7 @@ def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--models", nargs="+", default=["dense", "moe"], choices=MODELS)
     a.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
+    a.add_argument("--batches", nargs="+", type=int, default=[1])
     a.add_argument("--json", metavar="FILE")
     a.add_argument("--no-pdl", action="store_true", help="compiled kernels without programmatic dependent launch")
     a.add_argument("--cpu", action="store_true", help="on the CPU, decoding alone, with OMP_NUM_THREADS threads")
@@ -361,15 +365,15 @@ def main():
     results = []
     for name in options.models:
         for kind in options.kinds:
-            results.append(measure(name, kind))
+            results += measure(name, kind, options.batches)
             if options.json:  # after each, so that an interrupted run leaves what it has
                 with open(options.json, "w") as file:
                     json.dump(dict(machine=machine, results=results), file, indent=1)
-    base = {r["model"]: r for r in results if r["kind"] == "bf16"}
+    base = {(r["model"], r["batch"]): r for r in results if r["kind"] == "bf16"}
     for r in results:
-        if r["kind"] != "bf16" and r["model"] in base:
-            plain = base[r["model"]]
-            print(f"{r['model']} {r['kind']}: {plain['token_ms'] / r['token_ms']:.2f} x tokens per second, "
+        if r["kind"] != "bf16" and (r["model"], r["batch"]) in base:
+            plain = base[r["model"], r["batch"]]
+            print(f"{r['model']} {r['kind']}, batch {r['batch']}: {plain['token_ms'] / r['token_ms']:.2f} x tokens per second, "
                   f"prefill {r['prefill_ms'] / plain['prefill_ms']:.2f} x the time, memory "
                   f"{r['memory_gb'] / plain['memory_gb']:.3f}, quantized layers {r['of_bf16']:.3f}")
 
