@@ -25,7 +25,7 @@ import torch
 from transformers import AutoTokenizer
 
 import nvfp4
-from model import Rescaled, Variant, at_random, model_name, of_modelopt
+from model import FOUR_OVER_SIX, Rescaled, Variant, at_random, model_name, of_modelopt
 from nvfp4.calibrate import calibrate
 from nvfp4.evaluate.comparison import columns_of
 from nvfp4.evaluate.resampling import Bootstrap
@@ -43,8 +43,8 @@ CALIBRATED = {
     "gptq": dict(method="gptq:0"),
     "gptq + descent": dict(method="gptq"),
 }
-#: How activations are; None: not at all (W4A16).
-ACTIVATIONS = (None, "max", "mse")
+#: How activations are quantized, each row with a global scale; None: not at all (W4A16).
+ACTIVATIONS = {"BF16": None, "max": "max", "mse": "mse", "four_over_six": "four_over_six", **{n: n for n in FOUR_OVER_SIX}}
 
 
 def quantize(model, options, temporary):
@@ -128,7 +128,8 @@ def arguments(given=None):
     a.add_argument("--redraw", type=int, default=0, metavar="N",
                    help="mse N times more, with global scales of random factors from 1 to 2")
     a.add_argument("--modelopt-scale", action="store_true", help="mse once more, with ModelOpt's global scale")
-    a.add_argument("--weights-only", action="store_true", help="W4A16 alone")
+    a.add_argument("--activations", metavar="NAME", nargs="+", choices=ACTIVATIONS, default=["BF16", "max", "mse"],
+                   help=f"some of {', '.join(ACTIVATIONS)} (BF16 max mse)")
     a.add_argument("--json", metavar="FILE", help="write the figures as JSON")
     options = a.parse_args(given)
     if options.other and len(options.models) > 1:
@@ -156,8 +157,7 @@ def main(given=None):
             if options.modelopt_scale:
                 folders["mse, amax / 2688"] = Rescaled(folders["mse"], model, "mse", of_modelopt)
             variants = {name: Variant(model, folder, options.device) for name, folder in folders.items()}
-        activations = ACTIVATIONS[:1] if options.weights_only else ACTIVATIONS
-        methods = [(weights, quantizer) for quantizer in activations for weights in folders]
+        methods = [(weights, ACTIVATIONS[name]) for name in options.activations for weights in folders]
         for text, count in zip(options.text, options.windows):
             loss, columns = measure(model, text, count, variants, methods, options)
             lines, data = table(loss, columns)

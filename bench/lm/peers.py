@@ -33,6 +33,7 @@ MODELOPT = {
 }
 LLMCOMPRESSOR = ("llmcompressor-default", "llmcompressor-mse", "llmcompressor-gptq", "llmcompressor-gptq-mse",
                  "llmcompressor-w4a16", "llmcompressor-w4a16-mse")
+AUTOROUND = ("auto-round",)
 
 
 def round_to_e2m1(v):
@@ -112,13 +113,28 @@ def llmcompressor(method, model, tokens, out):
     return seconds
 
 
+def autoround(method, model, tokens, out):
+    """Runs SignSGD over the rounding of weights, 200 iterations for each block of layers, its default."""
+    from auto_round import AutoRound
+
+    tokenizer = AutoTokenizer.from_pretrained(model.name_or_path)
+    start = time.monotonic()
+    AutoRound(model, tokenizer, scheme="NVFP4", nsamples=len(tokens), seqlen=tokens.shape[1], device_map=str(model.device),
+              dataset=list(tokens.split(1))).quantize_and_save(str(out), format="llm_compressor")
+    seconds = time.monotonic() - start
+    for file in list(Path(out).glob("*/*")):  # in a folder with a name of its own
+        file.rename(Path(out) / file.name)
+    return seconds
+
+
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    a.add_argument("method", choices=[*MODELOPT, *LLMCOMPRESSOR])
+    a.add_argument("method", choices=[*MODELOPT, *LLMCOMPRESSOR, *AUTOROUND])
     a.add_argument("model", help="a folder that transformers loads")
     a.add_argument("out", help="the folder to write")
     a.add_argument("--calibration", metavar="FILE", help="documents separated by U+001E")
     a.add_argument("--windows", type=int, default=256, help="windows of 512 tokens of it (256)")
+    a.add_argument("--device", default="cpu", help="(cpu)")
     a.add_argument("--dtype", default="float32", help="of weights and arithmetic (float32)")
     options = a.parse_args()
     tokens = None
@@ -127,8 +143,10 @@ def main():
         if not options.calibration:
             a.error("--calibration is missing")
         tokens = windows(options.calibration, AutoTokenizer.from_pretrained(options.model), options.windows)[:, :-1]
-    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=getattr(torch, options.dtype)).eval()
-    quantize = modelopt if options.method in MODELOPT else llmcompressor
+    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=getattr(torch, options.dtype))
+    model = model.eval().to(options.device)
+    quantize = next(f for f, names in ((modelopt, MODELOPT), (llmcompressor, LLMCOMPRESSOR), (autoround, AUTOROUND))
+                    if options.method in names)
     seconds = quantize(options.method, model, tokens, options.out)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps(dict(method=options.method, model=Path(options.model).name, windows=0 if tokens is None else len(tokens),
