@@ -1,5 +1,5 @@
 // W4A16 for few rows of x in BF16 or FP16. If a block's elements are small integers times a power
-// of two, its dot products are exact integer sums. They cost three dot products of W4A4.
+// of two, its dot products are exact integer sums. They cost two or three dot products of W4A4.
 #include "backends/cpu/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -26,13 +26,20 @@ constexpr int kBits = 22;
 /// scale are normal.
 constexpr std::int32_t kLeastExponent = 64;
 
+/// The integers of a row and block of x.
+enum class Form : std::int32_t {
+  two,    ///< the lowest digits are zero
+  three,  ///< all digits are used
+  wide,   ///< not integers: `digits` holds the elements of x unchanged
+};
+
 /// A row and block of x. `digits` are to base 256, the lowest first. Each half block has its even
 /// elements, then the odd ones.
 struct Record {
   Word digits[kDigits][4];
-  std::int32_t start;    ///< start of the sums of the lowest digits
-  float scale;           ///< scale of the integers for doubled codes, · 2^kScaleExponent
-  std::int32_t is_wide;  ///< not integers: `digits` holds the elements of x unchanged
+  std::int32_t start;  ///< start of the sums of the lowest digits that are used
+  float scale;         ///< scale of the sums for doubled codes, · 2^kScaleExponent
+  Form form;
   std::int32_t unused;
 };
 static_assert(sizeof(Record) == 64);
@@ -88,12 +95,14 @@ void prepare_block(const T* x, Record* record) {
   std::int32_t sum = 0;
   if (!split(x, power_of_two(2 * 127 + kBits - 1 - exponent), record->digits, &sum)) {
     std::memcpy(record->digits, x, kBlock * sizeof(T));
-    record->is_wide = 1;
+    record->form = Form::wide;
     return;
   }
-  record->start = -kCodeBias * sum;
-  record->scale = power_of_two(exponent - kBits + kScaleExponent);
-  record->is_wide = 0;
+  constexpr Word kZeros[4] = {};
+  const bool two = std::memcmp(record->digits[0], kZeros, sizeof kZeros) == 0;
+  record->start = -kCodeBias * (two ? sum / 256 : sum);
+  record->scale = power_of_two(exponent - kBits + kScaleExponent + (two ? 8 : 0));
+  record->form = two ? Form::two : Form::three;
 }
 
 template <class T>
@@ -118,6 +127,19 @@ HWY_NOINLINE VF add_wide(const std::uint8_t* codes, const Record& r, VF scale, V
   return hn::MulAdd(part, hn::Mul(scale, set_f32(1 << kScaleExponent)), sum);
 }
 
+/// Returns the sum of the block's products with the digits from kFirst on.
+template <class D, int kFirst>
+HWY_INLINE VI dot_digits(const VU8 (&w)[1][4], const Record& r) {
+  constexpr int kCount = kDigits - kFirst;
+  VI q[kCount][1] = {{hn::Set(I32(), r.start)}};
+  HWY_UNROLL(2)
+  for (int i = 1; i < kCount; ++i) q[i][0] = hn::Zero(I32());
+  D::dots(w, q, [&](int digit, int i) { return &r.digits[kFirst + digit][i]; });
+  VI total = hn::Add(q[0][0], hn::ShiftLeft<8>(q[1][0]));
+  if constexpr (kCount == 3) total = hn::Add(total, hn::ShiftLeft<16>(q[2][0]));
+  return total;
+}
+
 /// Computes sum[t] += vector v of the block's rows times row t of x.
 template <class T, class D, int kRows>
 HWY_INLINE void add_block(const std::uint8_t* codes, const std::uint8_t* scales, int v,
@@ -127,14 +149,11 @@ HWY_INLINE void add_block(const std::uint8_t* codes, const std::uint8_t* scales,
   load_block(codes, scales, v, w[0], scale);
   HWY_UNROLL(8)
   for (int t = 0; t < kRows; ++t) {
-    if (HWY_UNLIKELY(r[t].is_wide != 0)) {
+    if (HWY_UNLIKELY(r[t].form == Form::wide)) {
       sum[t] = add_wide<T>(codes + v * kCodeStep, r[t], scale, sum[t]);
       continue;
     }
-    VI q[kDigits][1] = {{hn::Set(I32(), r[t].start)}, {hn::Zero(I32())}, {hn::Zero(I32())}};
-    D::dots(w, q, [&](int digit, int i) { return &r[t].digits[digit][i]; });
-    const VI total =
-        hn::Add(q[0][0], hn::Add(hn::ShiftLeft<8>(q[1][0]), hn::ShiftLeft<16>(q[2][0])));
+    const VI total = r[t].form == Form::two ? dot_digits<D, 1>(w, r[t]) : dot_digits<D, 0>(w, r[t]);
     const VF factor = hn::Mul(scale, set_f32(r[t].scale));
     sum[t] = hn::MulAdd(hn::ConvertTo(F32(), total), factor, sum[t]);
   }
