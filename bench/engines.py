@@ -9,6 +9,7 @@ with `--layers` of them.
   engines.py table FILE...                   prints the table again
   engines.py decode CHECKPOINT --json FILE   writes 128 greedy tokens and their log probabilities
   engines.py compare FILE FILE...            compares such files with the first
+  engines.py refit FOLDER                    seconds until a served Llama has new weights that come in BF16
 
 `run` decodes 128 tokens after prompts of 64 random tokens, greedily, at each batch: output tokens per second of the whole call,
 prompts included; and long prompts, eight of 1024 for example: input tokens per second until each has its first output token.
@@ -305,6 +306,43 @@ def compare(options):
               f"differ by {statistics.mean(apart):.4f} in the mean, by {max(apart):.4f} at most")
 
 
+def new_weights(worker, plain, served, method):
+    """Returns seconds in a worker of vLLM: quantizing alone, and replacing the weights, twice. They lie on the GPU."""
+    import torch
+    from safetensors.torch import load_file
+
+    from nvfp4.engines.refit import quantize_weights
+
+    weights = {name: t for file in pathlib.Path(plain).glob("*.safetensors") for name, t in load_file(file, "cuda").items()}
+
+    def timed(use):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        use(quantize_weights(weights.items(), served, method))
+        torch.cuda.synchronize()
+        return round(time.perf_counter() - start, 2)
+
+    replace = lambda new: worker.reload_weights(weights_iterator=new)  # noqa: E731
+    return dict(method=method, quantize_s=timed(list), replace_s=[timed(replace), timed(replace)])
+
+
+def refit(options):
+    """Prints the seconds for two methods. The weights of `max` are those of the checkpoint, and so is the text."""
+    os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
+    import vllm
+
+    plain, served = (str(options.folder / "llama" / kind) for kind in ("bf16", "w4a16"))
+    llm = vllm.LLM(**{**dict(model=served, quantization="nvfp4", dtype="bfloat16", seed=0, skip_tokenizer_init=True,
+                             max_model_len=PROMPT + DECODED, max_num_seqs=8, enable_prefix_caching=False,
+                             gpu_memory_utilization=0.4), **json.loads(options.engine)})
+    params = vllm.SamplingParams(temperature=0, max_tokens=32, ignore_eos=True, detokenize=False)
+    said = [[each.outputs[0].token_ids for each in llm.generate(prompts(8, PROMPT), params, use_tqdm=False)]]
+    for method in ("mse", "max"):
+        write(options.json, llm.collective_rpc(new_weights, args=(plain, served, method))[0])
+        said.append([each.outputs[0].token_ids for each in llm.generate(prompts(8, PROMPT), params, use_tqdm=False)])
+    write(options.json, dict(same_text=said[0] == said[2]))
+
+
 def pair(text):
     """Returns (8, 1024) for "8x1024"."""
     count, length = map(int, text.split("x"))
@@ -333,12 +371,17 @@ def main():
     command.add_argument("--tokens", nargs="+", type=int, default=list(range(100, 164)), help="the prompt")
     command.add_argument("--engine", default="{}", metavar="JSON")
     command.add_argument("--json", metavar="FILE")
+    command = commands.add_parser("refit")
+    command.add_argument("folder", type=pathlib.Path)
+    command.add_argument("--engine", default="{}", metavar="JSON")
+    command.add_argument("--json", metavar="FILE")
     for name in ("table", "compare"):
         commands.add_parser(name).add_argument("files", nargs="+")
     options = parser.parse_args()
     if options.command == "table":
         return table(options.files)
-    return {"make": make, "run": run, "one": one, "decode": decode, "compare": compare}[options.command](options)
+    return {"make": make, "run": run, "one": one, "decode": decode, "compare": compare,
+            "refit": refit}[options.command](options)
 
 
 if __name__ == "__main__":
