@@ -19,6 +19,7 @@ MULTIPROCESSORS = 132
 NAME = re.compile(r"sm90_(wgmma|mma)_m(\d+)n(\d+)k(\d+)(?:_splitk(\d+))?(?:_dependents\d+)?"
                   r"(?:_prefetch\d+)?(?:_streamk(\d+))?$")
 STREAM_K_GAIN = 0.7  # of the time for the steps that stream-K blocks take
+FULL = 0.35  # share of the time of a last round of second blocks that does not fall with their number
 # No coefficient is below 0. That of a megabyte is at most half of what reading one takes: more of a
 # block's time would pass for it, which grows with the bytes, too, and small products be too cheap.
 MOST = [np.inf, np.inf, np.inf, 0.1, np.inf]
@@ -47,6 +48,8 @@ def terms(n, k, m, kernel):
         steps = ceil_div(k, 64) * 64 / stage_k / split_k
         at_once = 2 if tile_n <= 128 and tile_m <= 32 else 1
     rounds = ceil_div(blocks, usable(split_k))
+    if at_once == 2 and rounds % 2 == 0:
+        rounds = FULL * rounds + (1 - FULL) * blocks / usable(split_k)
     kept = 1 - STREAM_K_GAIN * stream_k / max(1, steps)
     megabytes = ceil_div(n, 64) * ceil_div(k, 64) * 64 * 36 * 1e-6
     return [1, rounds, rounds * steps * kept, megabytes,

@@ -209,12 +209,23 @@ double stages_of(const KernelProblem& p, KernelConfig t) {
   return static_cast<double>(chunks) / stage_chunks(t) / t.split_k;
 }
 
+/// Returns the rounds of blocks on `processors` multiprocessors. A last round of second blocks
+/// takes less time the fewer there are, because those that have none leave bandwidth to the others.
+double rounds_of(std::int64_t blocks, std::int64_t processors, int at_once) {
+  constexpr double kFull = 0.35;  // the share of such a round's time that does not fall
+  const std::int64_t rounds = ceil_div(blocks, processors);
+  const double exact = static_cast<double>(blocks) / static_cast<double>(processors);
+  return at_once == 1 || rounds % 2 == 1
+             ? static_cast<double>(rounds)
+             : kFull * static_cast<double>(rounds) + (1 - kFull) * exact;
+}
+
 /// Returns the modelled time of a kernel's tiles: rounds of blocks, their stages, bytes and waves.
 double tiles_time(const KernelProblem& p, const KernelConfig& t) {
   const KernelCost& cost = cost_of(t);
   const std::int64_t blocks = n_tiles(p, t) * expected_m_tiles(p, t) * t.split_k;
   const std::int64_t processors = usable_multiprocessors(p, t.split_k);
-  const auto rounds = static_cast<double>(ceil_div(blocks, processors));
+  const double rounds = rounds_of(blocks, processors, blocks_per_multiprocessor(t));
   const auto waves =
       static_cast<double>(ceil_div(blocks, processors * blocks_per_multiprocessor(t)));
   const double stages = stages_of(p, t);
@@ -248,27 +259,48 @@ std::int64_t steps_of(const KernelProblem& p, const KernelConfig& t) {
 }
 
 namespace {
-/// Up to this K the kernels that were tuned load two stages before the previous kernel ends, and
-/// let the next one start early even if two blocks share a multiprocessor.
+/// Up to this K the next kernel may start early even if two blocks share a multiprocessor.
 constexpr std::int64_t kSmallK = 2048;
+/// Up to this M the weights limit the time.
+constexpr std::int64_t kFewRows = 64;
+/// Up to this number of steps the next kernel cannot start usefully early.
+constexpr std::int64_t kFewSteps = 5;
 
-/// Returns the step at which the next kernel may start. Where blocks leave room on every
-/// multiprocessor, the next kernel fills its stages during the last steps.
-int estimated_launch_dependents_step(const KernelProblem& p, const KernelConfig& t) {
-  if (p.grouped || p.routed || !leaves_room(t)) return 0;
-  std::int64_t last_steps = is_small_m(t) ? 8 : 5;
-  if (const std::int64_t blocks = block_count(p, t); blocks > p.multiprocessors) {
-    if (is_small_m(t) || p.groups != 1 || p.k > kSmallK || blocks > 2 * p.multiprocessors) return 0;
-    last_steps = 4;
-  }
-  return static_cast<int>(
-      std::max<std::int64_t>(0, steps_of(p, t) - t.stream_k_steps - last_steps));
+/// Returns the thread blocks of one GEMM, if each has one tile.
+std::int64_t tile_count(const KernelProblem& p, const KernelConfig& t) {
+  return n_tiles(p, t) * most_m_tiles(p, t) * t.split_k;
 }
 
+/// Returns the step at which the next kernel may start, from which it fills its stages: as late as
+/// possible, but a small-M kernel starts more slowly.
+int estimated_launch_dependents_step(const KernelProblem& p, const KernelConfig& t) {
+  KernelConfig early = t;
+  early.launch_dependents_step = 1;
+  if (p.grouped || p.routed || !leaves_room(early)) return 0;
+  const std::int64_t tiles = tile_count(p, t), steps = steps_of(p, early);
+  const bool fits_twice = p.groups == 1 && tiles <= 2 * p.multiprocessors;
+  std::int64_t last_steps = is_small_m(t) ? 8 : 2;
+  if (!leaves_room(t)) {  // it leaves room for a second block only if it lets the next kernel start
+    if (tiles <= p.multiprocessors || !fits_twice || p.m > kFewRows) return 0;
+    return static_cast<int>(std::max<std::int64_t>(1, steps - kFewSteps));
+  }
+  if (tiles > p.multiprocessors) {
+    if (is_small_m(t) || !fits_twice || p.k > kSmallK) return 0;
+    last_steps = 4;
+  } else if (!is_small_m(t) && steps <= kFewSteps) {
+    return 0;
+  }
+  return static_cast<int>(std::max<std::int64_t>(0, steps - t.stream_k_steps - last_steps));
+}
+
+/// Returns the stages that a kernel loads before the previous one ends. More would take bandwidth
+/// from it, unless it lets this one start late. Blocks with several tiles gain from all.
 int estimated_prefetch_stages(const KernelProblem& p, const KernelConfig& t) {
-  constexpr std::int64_t kFewRows = 128;
-  const bool few = p.groups == 1 && !p.grouped && p.m <= kFewRows && p.k <= kSmallK;
-  return few && has_mainloop(t, MainloopKind::wgmma) ? 2 : kAllStages;
+  if (p.groups != 1 || p.grouped || !has_mainloop(t, MainloopKind::wgmma)) return kAllStages;
+  const bool one_each = tile_count(p, t) <= p.multiprocessors;
+  if (p.m <= 2 * kFewRows && p.k <= kSmallK) return 2;
+  if (p.m > kFewRows || (one_each && t.launch_dependents_step > 0)) return kAllStages;
+  return t.m <= 32 || one_each ? 2 : kAllStages;
 }
 }  // namespace
 
