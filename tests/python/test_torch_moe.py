@@ -136,6 +136,8 @@ def test_wrong_arguments_are_named():
         experts(x, ids, weights[:2])
     with pytest.raises(nvfp4.InvalidValueError, match="input_mode = 7"):
         torch.ops.nvfp4.moe(x, experts.gate_up, experts.down, ids, weights, I, E, None, None, 7)
+    with pytest.raises(nvfp4.UnsupportedError, match="x is on cpu, ids on meta, weights on cpu, must be on cpu"):
+        operators.moe(x, experts.gate_up, experts.down, ids.to("meta"), weights, I, E)
 
 
 @pytest.mark.skipif(not GPU, reason="no GPU from sm_80 on")
@@ -169,3 +171,13 @@ def test_many_experts_and_rows_on_a_gpu():
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert math.isfinite(float(y.float().abs().sum()))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_other_sizes_of_the_same_weights_are_refused(device):
+    experts, (x, ids, weights) = Experts(device), call(device, 4)
+    experts(x, ids, weights)
+    for wide, intermediate, count in ((x.repeat(1, 2), I, E), (x, 2 * I, E), (x, I, 2 * E)):
+        with pytest.raises(nvfp4.ShapeError):
+            torch.ops.nvfp4.moe(wide, experts.gate_up, experts.down, ids, weights, intermediate, count, *experts.scales,
+                                experts.mode, None, experts.fused)

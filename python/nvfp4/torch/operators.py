@@ -209,11 +209,11 @@ def _multiply(x, weights, rows, scale, mode, groups=1, bias=None, row_ends=None,
         known = _weights_in(weights, rows, x.shape[-1], groups)
         plan = known.plan(count, x, form, mode != InputMode.NONE, top_k, arithmetic, out.dtype)
         space = workspace(plan.workspace_bytes, x.device)
-        bias = None if bias is None else bias.float()
+        bias = None if bias is None else bias.float().contiguous()
         if (form == "dense" and x.is_cuda and mode == InputMode.NONE
                 and (bias is None or bias.shape == (rows,) and bias.device == x.device)):
             _core.dense_gemm(plan, known.packed._weights, count, x.data_ptr(), out.data_ptr(), _address(alpha),
-                             _address(None if bias is None else bias.contiguous()), _address(space), stream_of(x))
+                             _address(bias), _address(space), stream_of(x))
         else:
             _core.gemm(plan, _input(x, scale, mode), known.packed._weights, as_array(out), 1.0, as_array(alpha),
                        as_array(bias), as_array(row_ends), None, as_array(space), stream_of(x), as_array(expert_ids))
@@ -378,7 +378,7 @@ class _Experts:
     """The layer for the tensors of one gate_up, and the memory that its calls need."""
 
     def __init__(self, x, gate_up, down, intermediate, experts, input_scale, down_scale, mode, limit, fused):
-        self.key = _key(x, (gate_up, down, input_scale, down_scale), mode, limit, fused)
+        self.key = _key(x, (gate_up, down, input_scale, down_scale), intermediate, experts, mode, limit, fused)
         hidden = x.shape[-1]
         packed = (_gemm.PackedWeights(gate_up.detach(), 2 * intermediate, hidden, experts, gate_up=0 if fused else None),
                   _gemm.PackedWeights(down.detach(), hidden, intermediate, experts))
@@ -398,7 +398,7 @@ class _Experts:
 
 
 def _key(x, tensors, *options):
-    return x.dtype, *(None if t is None else t.data_ptr() for t in tensors), *options
+    return x.dtype, x.shape[-1], *(None if t is None else t.data_ptr() for t in tensors), *options
 
 
 _experts_of = WeakTensorKeyDictionary()
@@ -417,7 +417,8 @@ def moe(x: Tensor, gate_up: Tensor, down: Tensor, ids: Tensor, weights: Tensor, 
     """
     _check_mode(input_scale, input_mode)
     if not x.device == ids.device == weights.device == gate_up.device:
-        raise UnsupportedError(f"x is on {x.device}, routing on {weights.device}, weights are packed for {gate_up.device}")
+        raise UnsupportedError(f"x is on {x.device}, ids on {ids.device}, weights on {weights.device}, must be on "
+                               f"{gate_up.device}, for which gate_up is packed")
     if x.dim() != 2 or ids.shape != weights.shape or ids.dim() != 2 or ids.shape[0] != x.shape[0]:
         raise ShapeError(f"x has shape {list(x.shape)}, ids {list(ids.shape)} and weights {list(weights.shape)}, must be "
                          "[T, H], [T, top_k] and [T, top_k]")
@@ -426,9 +427,10 @@ def moe(x: Tensor, gate_up: Tensor, down: Tensor, ids: Tensor, weights: Tensor, 
     if not x.numel():
         return out
     known = _experts_of.get(gate_up)
-    if known is None or known.key != _key(x, (gate_up, down, input_scale, down_scale), input_mode, limit, fused):
-        known = _experts_of[gate_up] = _Experts(x, gate_up, down, intermediate, experts, input_scale, down_scale,
-                                                input_mode, limit, fused)
+    tensors = gate_up, down, input_scale, down_scale
+    if known is None or known.key != _key(x, tensors, intermediate, experts, input_mode, limit, fused):
+        known = _experts_of[gate_up] = _Experts(x, *tensors[:2], intermediate, experts, *tensors[2:], input_mode,
+                                                limit, fused)
     if x.is_cuda:
         sizes = known.sizes_for(x, ids.shape[1])
         memory, space = (workspace(size, x.device) for size in sizes)
