@@ -214,15 +214,20 @@ def test_distillation_lowers_the_divergence(folders, tmp_path, monkeypatch):
 
 
 def rank_trains(rank, source, checkpoint, out):
-    from torch.distributed.fsdp import fully_shard
+    from accelerate import Accelerator, FullyShardedDataParallelPlugin
+    from accelerate.utils import DistributedType
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", OMP_NUM_THREADS="1",
+                      MASTER_ADDR="localhost", CUDA_VISIBLE_DEVICES="")
     torch.distributed.init_process_group("gloo", init_method=f"file://{out}/store", rank=rank, world_size=2)
+    accelerator = Accelerator(cpu=True)
+    # Accelerate takes its plugin on GPUs alone.
+    accelerator.state.distributed_type = DistributedType.FSDP
+    accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="transformer_based_wrap")
     model = prepare(loaded(source), checkpoint)
-    mesh = torch.distributed.init_device_mesh("cpu", (2,))
-    for layer in (*model.model.layers, model):
-        fully_shard(layer, mesh=mesh)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    assert all(isinstance(p, torch.distributed.tensor.DTensor) for p in model.parameters())
     for _ in range(2):
-        model(TOKENS[rank:][:1], labels=TOKENS[rank:][:1]).loss.backward()
+        accelerator.backward(model(TOKENS[rank:][:1], labels=TOKENS[rank:][:1]).loss)
         optimizer.step()
     state = {name: tensor.full_tensor() for name, tensor in model.state_dict().items()}
     export(model, out / "two")
