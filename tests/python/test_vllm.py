@@ -14,6 +14,7 @@ GROUPS = {
     "experts": "serves_experts",
     "types": "types_that_verify or of_both_schemes",
     "weights": "takes_new_weights",
+    "distilled": "distilled",
 }
 
 

@@ -1,5 +1,6 @@
 """Run by test_vllm.py with the Python of build/venv-vllm: vLLM's own classes with our methods."""
 
+import contextlib
 import json
 import os
 
@@ -31,9 +32,9 @@ def methods_of(model):
     return found
 
 
-def serve(folder, ranks, weights=None, **options):
-    """(methods of each rank, tokens, log probabilities [tokens, words]) of what vLLM says after PROMPT. `weights`: a
-    folder whose weights replace those of the loaded model."""
+@contextlib.contextmanager
+def engine_of(folder, ranks, **options):
+    """Yields vLLM with a model, on our kernels."""
     if ranks > 1:
         cpus = sorted(os.sched_getaffinity(0))
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(
@@ -42,15 +43,22 @@ def serve(folder, ranks, weights=None, **options):
                    skip_tokenizer_init=True, max_model_len=128, max_num_seqs=4, seed=1, max_logprobs=512,
                    **options)
     try:
+        yield llm
+    finally:
+        llm.llm_engine.engine_core.shutdown()
+        os.environ.pop("VLLM_CPU_OMP_THREADS_BIND", None)
+
+
+def serve(folder, ranks, weights=None, **options):
+    """(methods of each rank, tokens, log probabilities [tokens, words]) of what vLLM says after PROMPT. `weights`: a
+    folder whose weights replace those of the loaded model."""
+    with engine_of(folder, ranks, **options) as llm:
         methods = llm.apply_model(methods_of)
         if weights:
             llm.collective_rpc(reload, args=(str(folder), str(weights)))
         out = llm.generate([{"prompt_token_ids": PROMPT}], vllm.SamplingParams(
             temperature=0, max_tokens=12, detokenize=False, ignore_eos=True, logprobs=512))[0].outputs[0]
         values = torch.tensor([[at[word].logprob for word in range(512)] for at in out.logprobs])
-    finally:
-        llm.llm_engine.engine_core.shutdown()
-        os.environ.pop("VLLM_CPU_OMP_THREADS_BIND", None)
     return methods, list(out.token_ids), values
 
 
@@ -62,15 +70,14 @@ def reload(worker, served, source):
     worker.reload_weights(weights_iterator=quantize_weights(tensors(Path(source)).items(), served))
 
 
-def expected(folder, dtype, said):
-    """Log probabilities of the same tokens in transformers on our kernels."""
+def expected(folder, dtype, tokens):
+    """Log probabilities [windows, tokens, words] in transformers on our kernels."""
     import nvfp4.transformers  # noqa: F401
     import transformers
 
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
     with torch.no_grad():
-        logits = model(torch.tensor([PROMPT + said[:-1]])).logits[0, len(PROMPT) - 1:]
-    return torch.log_softmax(logits.float(), -1)
+        return torch.log_softmax(model(torch.tensor(tokens)).logits.float(), -1)
 
 
 def check_serving(folder, ranks, layers, **options):
@@ -78,8 +85,8 @@ def check_serving(folder, ranks, layers, **options):
     assert len(methods) == ranks
     for found in methods:
         assert len(found) == layers, found
-    exact = expected(folder, torch.float32, said)
-    rounded = expected(folder, torch.bfloat16, said)
+    exact, rounded = (expected(folder, dtype, [PROMPT + said[:-1]])[0, len(PROMPT) - 1:]
+                      for dtype in (torch.float32, torch.bfloat16))
     # BF16 elsewhere rounds elsewhere: not further from FP32 than transformers in BF16, within a factor.
     assert distance(values, exact) <= 3 * distance(rounded, exact)
     assert distance(values, exact) <= float(exact.std()) / 4
@@ -99,6 +106,43 @@ def test_vllm_takes_new_weights(tmp_path, model, scheme):
     _, others, expected = serve(new, 1, **options)
     assert tokens == others and torch.equal(values, expected)
     assert tokens != serve(served, 1, **options)[1]
+
+
+def distilled(at):
+    """Returns the folders of a checkpoint with W4A16 and W4A4 layers, before and after some steps of distillation."""
+    import transformers
+    from nvfp4.torch import export, prepare
+
+    (at / "both.yaml").write_text("rules:\n- {kind: attention, action: w4a16}\n")
+    checkpoint = make(at, "llama", "w4a4", "modelopt", recipe=at / "both.yaml")
+    teacher, student = (transformers.AutoModelForCausalLM.from_pretrained(at / "llama", dtype=torch.float32)
+                        for _ in range(2))
+    prepare(student, checkpoint)
+    optimizer = torch.optim.AdamW(student.parameters(), lr=1e-3)
+    tokens = torch.randint(512, (8, 32), generator=torch.Generator().manual_seed(1))
+    for _ in range(8):
+        with torch.no_grad():
+            p = torch.log_softmax(teacher(tokens).logits, -1)
+        torch.nn.functional.kl_div(torch.log_softmax(student(tokens).logits, -1), p, reduction="sum", log_target=True).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    export(student, at / "distilled")
+    return checkpoint, at / "distilled"
+
+
+def test_a_distilled_model_in_vllm(tmp_path):
+    """Log probabilities of the words of 16 windows, as transformers has them."""
+    checkpoint, folder = distilled(tmp_path)
+    text = torch.randint(512, (16, 64), generator=torch.Generator().manual_seed(2)).tolist()
+    with engine_of(folder, 1, enforce_eager=True) as llm:
+        out = llm.generate([{"prompt_token_ids": row} for row in text],
+                           vllm.SamplingParams(max_tokens=1, detokenize=False, prompt_logprobs=0))
+    values = torch.tensor([[at[word].logprob for word, at in zip(row[1:], one.prompt_logprobs[1:])]
+                           for row, one in zip(text, out)])
+    words = torch.tensor(text)[:, 1:, None]
+    exact, before = (expected(at, torch.float32, text)[:, :-1].gather(-1, words)[..., 0] for at in (folder, checkpoint))
+    # In BF16 transformers itself is 0.012 from FP32.
+    assert distance(values, exact) <= 0.02 < distance(before, exact) / 2
 
 
 def test_vllm_serves_a_dense_model_compiled(folder):
