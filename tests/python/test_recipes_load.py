@@ -3,7 +3,7 @@
 import pytest
 
 import nvfp4
-from test_transformers import llama, load, logits, plain_parameters, quantized_linears
+from test_transformers import FAMILIES, load, logits, plain_parameters, quantized_linears
 
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
@@ -22,7 +22,7 @@ def source(tmp_path_factory):
     """And statistics as calibration writes them, which has a backend of its own for transformers."""
     folder = tmp_path_factory.mktemp("llama")
     torch.manual_seed(1)
-    model = llama().to(torch.bfloat16)
+    model = FAMILIES["llama"]().to(torch.bfloat16)
     model.save_pretrained(folder / "source")
     seen = {}
     for name, module in model.named_modules():

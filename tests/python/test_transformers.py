@@ -19,6 +19,7 @@ from compressed_tensors.quantization.lifecycle.forward import forward_quantize
 from safetensors import safe_open
 
 import nvfp4
+from models_of_families import FAMILIES, TOKENS
 
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
@@ -30,7 +31,6 @@ ROUNDS_GLOBAL_SCALE = not STACKS_EXPERTS
 LEAVES_OUT = (f"transformers {transformers.__version__} leaves weight_global_scale of stacked experts "
               "out (huggingface/transformers#48371); test_transformers_releases.py does it")
 SCHEMES = ("w4a16", "w4a4")
-TOKENS = torch.arange(3, 27).reshape(2, 12)
 INPUT_AMAX = 10.5  # 2688 / 256
 DIVISOR = 2.0**14  # of every weight in a levelled model
 
@@ -38,26 +38,7 @@ DIVISOR = 2.0**14  # of every weight in a levelled model
 pytestmark = pytest.mark.usefixtures("without_our_backend")
 
 
-def llama():
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(
-        hidden_size=128, intermediate_size=352, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, vocab_size=512, tie_word_embeddings=False))
-
-
-def mixtral():
-    return transformers.MixtralForCausalLM(transformers.MixtralConfig(
-        hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, vocab_size=256, num_local_experts=4))
-
-
-def qwen3_moe():
-    return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
-        hidden_size=64, intermediate_size=128, moe_intermediate_size=96, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=16, vocab_size=256, num_experts=4,
-        num_experts_per_tok=2, decoder_sparse_step=1, mlp_only_layers=[]))
-
-
-MODELS = {"llama": llama, "mixtral": mixtral, "qwen3_moe": qwen3_moe}
+MODELS = {name: FAMILIES[name] for name in ("llama", "mixtral", "qwen3_moe")}
 DENSE, MOE = ("llama",), ("mixtral", "qwen3_moe")
 
 
