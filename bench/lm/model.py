@@ -19,7 +19,8 @@ from peers import round_to_e2m1
 class Checkpoint:
     """A ModelOpt or compressed-tensors folder: by module, `weights` in FP32 [N, K] and the factors `before`
     [K] that the input is multiplied by; by name, the `other` tensors. `stored`: codes and global scale of NVFP4, by
-    module; weights in FP8 have a scale for the matrix or for each row."""
+    module; weights in FP8 have a scale for the matrix or for each row. `weights_only`: NVFP4 weights without an input
+    scale, if others have one."""
 
     def __init__(self, folder):
         self.weights, self.before, self.other, self.stored = {}, {}, {}, {}
@@ -38,6 +39,8 @@ class Checkpoint:
                 self.before[module] = tensor.float()
             elif tensor.is_floating_point():
                 self.other[name] = tensor.float()
+        scaled = {name.rpartition(".")[0] for name in tensors if name.endswith((".input_scale", ".input_global_scale"))}
+        self.weights_only = self.stored.keys() - scaled if scaled else set()
         if not self.weights:
             raise SystemExit(f"{folder}: holds no NVFP4 and no FP8 weights")
 
@@ -173,18 +176,20 @@ class Variant:
             if hasattr(module, "gate_up_proj") and hasattr(module, "down_proj") and not isinstance(
                 module.gate_up_proj, nn.Module
             ):
-                self._set(name, self._experts(name, module, weights))
+                inputs = QuantizedInput() if f"{name}.0.down_proj" in checkpoint.weights_only else self.inputs
+                self._set(name, self._experts(name, module, weights, inputs))
             elif isinstance(module, nn.Linear) and name in weights:
                 self._set(name, Linear(nn.Parameter(weights.pop(name), False), module.bias,
-                                       checkpoint.before.pop(name, None), self.inputs))
+                                       checkpoint.before.pop(name, None),
+                                       QuantizedInput() if name in checkpoint.weights_only else self.inputs))
 
-    def _experts(self, name, module, weights):
+    def _experts(self, name, module, weights, inputs):
         gate_up, down = module.gate_up_proj.data.clone(), module.down_proj.data.clone()
         for expert in range(len(gate_up)):
             take = lambda part: weights.pop(f"{name}.{expert}.{part}")
             gate_up[expert] = torch.cat([take("gate_proj"), take("up_proj")])
             down[expert] = take("down_proj")
-        return Experts(nn.Parameter(gate_up, False), nn.Parameter(down, False), module.act_fn, self.inputs)
+        return Experts(nn.Parameter(gate_up, False), nn.Parameter(down, False), module.act_fn, inputs)
 
     def _set(self, name, module):
         parent, _, last = name.rpartition(".")
