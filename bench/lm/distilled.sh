@@ -10,6 +10,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd) model=$1
 made=$(mktemp -d) && trap 'rm -rf "$made"' EXIT
 python3 -m nvfp4 calibrate "$model" --text "$2" --out "$made/statistics" --keep-gram
 python3 -m nvfp4 quantize "$model" "$made/gptq" --method gptq --statistics "$made/statistics" "${@:5}"
-python3 "$root/examples/distill.py" "$model" "$made/gptq" "$made/distilled" --steps "${STEPS:-320}" --activations mse
+python3 "$root/examples/distill.py" "$model" "$made/gptq" "$made/distilled" --steps "${STEPS:-320}" \
+  --windows 4096 --activations mse
 python3 "$root/bench/lm/measure.py" --models "$model" --text "$3" --text "$4" --windows ${WINDOWS:-384 192} --methods max \
   --other gptq="$made/gptq" --other distilled="$made/distilled" --activations BF16 mse
