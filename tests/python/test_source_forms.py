@@ -82,6 +82,30 @@ def test_inkling_is_dequantized_as_in_transformers(tmp_path):
     assert theirs.dtype == torch.bfloat16 and torch.equal(found[name], theirs)
 
 
+def test_first_inkling_is_dequantized(tmp_path):
+    """Names: vLLM, models/inkling/nvidia/model.py and moe.py. The input scale of an expert is its amax / 2688."""
+    random = torch.Generator().manual_seed(1)
+    name = "model.llm.layers.0.mlp.experts.w13_weight"
+    codes = torch.randint(0, 256, (EXPERTS, N, K // 2), generator=random, dtype=torch.uint8)
+    scales = (torch.rand(EXPERTS, N, K // 16, generator=random) * 400).to(torch.float8_e4m3fn)
+    factors, amax = (torch.rand(EXPERTS, generator=random) + 0.1 for _ in range(2))
+    parts = {"": codes, ".scale": scales, ".scale2": factors, ".input_amax": amax,
+             ".original_shape": torch.tensor([EXPERTS, N, K])}
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    nibbles = torch.stack([codes & 15, codes >> 4], -1).reshape(EXPERTS, N, K).long()
+    expected = torch.where(nibbles > 7, -1, 1) * values[nibbles & 7] * scales.float().repeat_interleave(16, -1)
+    expected = (expected * factors[:, None, None]).bfloat16()
+    parts = {name + suffix: t for suffix, t in parts.items()}
+    found = converted(tmp_path / "model", parts, {
+        "model_type": "inkling_mm_model", "architectures": ["InklingForConditionalGeneration"],
+        "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}})
+    assert found.keys() == {name} and torch.equal(found[name], expected)
+    tensor, = nvfp4.inspect(tmp_path / "model")["tensors"]
+    assert tensor["input_scale"] == pytest.approx(float(amax.max()) / 2688)
+    loaders = nvfp4.verify(tmp_path / "model")["loaders"]
+    assert [name for name, loader in loaders.items() if loader["verdict"] != "refuses"] == ["vllm"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("swizzled", (False, True))
 @pytest.mark.parametrize("shape", ((N, K), (EXPERTS, N, K)))

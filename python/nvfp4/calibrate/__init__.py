@@ -35,6 +35,9 @@ from .sensitivity import Sensitivity, default_tokens, groups_of, windows_of_few
 from .spool import Spool
 from .statistics import RANK_KEY, Statistics, require_output
 
+#: The name that torch.compile gives to the module that it wraps.
+COMPILED = "_orig_mod"
+
 __all__ = ["Calibration", "Statistics", "calibrate", "calibrate_module", "merge"]
 
 
@@ -355,14 +358,16 @@ def calibrate_module(module, run, out=None, *, keep_gram=False, comfyui=False):
         _core.require_no_address(out)
         require_output(out)
     collector, statistics = Collector(keep_gram), Statistics()
-    linear = {}
+    linear, module = {}, getattr(module, COMPILED, module)
     for name, layer in module.named_modules():
+        name = name.replace(f"{COMPILED}.", "")
         if isinstance(layer, torch.nn.Linear):  # parts of a fused matrix have one input: the first is enough
             linear.setdefault(comfyui_name(name, type(module).__name__) if comfyui else name, layer)
     # An input of an earlier step may still exist; it would be the first of its layer.
     hook = module.register_forward_pre_hook(lambda *_: collector.forget_inputs())
     try:
-        with torch.no_grad(), Watch([(m.weight, [[name]]) for name, m in linear.items()], collector):
+        with torch.no_grad(), torch.compiler.set_stance("force_eager"), \
+                Watch([(m.weight, [[name]]) for name, m in linear.items()], collector):
             run()
     finally:
         hook.remove()

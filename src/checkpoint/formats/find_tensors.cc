@@ -75,6 +75,8 @@ class Weight {
     if (names.encoding == Encoding::int4)
       t_.int4 = std::make_shared<Int4Parts>(
           Int4Parts{find(names.zeros), find(names.column_groups), find(names.shape)});
+    else if (const StoredTensor shape = find(names.shape))
+      parts.insert(shape.info);
     for (const StoredTensor& part : parts_of(t_)) t_.bytes += part.info->bytes;
     t_.bytes += t_.data.info->bytes;
   }
@@ -196,7 +198,7 @@ class Weight {
   std::vector<GlobalScale> read_globals(const StoredTensor& t, const char* which,
                                         std::int64_t rows) {
     const std::vector<float> values = read_numbers(t, which, rows);
-    std::vector<float> below = {1};
+    std::vector<float> below = {&t == &t_.input && names_.input.ends_with("_amax") ? 2688.f : 1};
     if (denominator_ && &t == &t_.global) below = read_numbers(denominator_, which, 0);
     if (values.empty() || below.empty()) return {};
     if (std::ranges::find(below, 0.0f) != below.end()) {
@@ -226,9 +228,8 @@ class Weight {
       return defect("wrong-shape", fmt::format("{}: {}, must be [experts, rows, blocks, 16]",
                                                t_.data.describe(), form_of(t_.data)));
     const bool packed = dtype != DType::f4;
-    if (t_.shape.size() == 4) {  // [experts, rows, blocks, 16]
+    if (t_.shape.size() == 4)  // [experts, rows, blocks, 16]
       t_.shape = {t_.shape[0], t_.shape[1], t_.shape[2] * t_.shape[3]};
-    }
     if (packed && !t_.shape.empty() && t_.shape.back() <= kMaxColumns) t_.shape.back() *= 2;
     Shape expected = t_.shape;
     const bool empty = std::ranges::find(expected, 0) != expected.end();
