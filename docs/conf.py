@@ -17,7 +17,7 @@ suppress_warnings = ["myst.xref_missing"]  # links to sources; tests/python/test
 
 SECTIONS = {
     "Quantize": ["docs/commands", "docs/recipes", "docs/accuracy", "docs/ranks"],
-    "Check": ["docs/verify", "docs/findings", "docs/errors", "docs/selftest"],
+    "Check": ["docs/verify", "docs/selftest"],
     "Convert": ["docs/conversions", "docs/gguf"],
     "Serve": ["docs/serving", "docs/benchmarks"],
     "Calibrate": ["docs/calibration"],

@@ -1,6 +1,7 @@
 """Each link between the pages of the documentation leads to a page, heading, image or file of the tree."""
 
 import re
+import runpy
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,3 +32,11 @@ def test_links_lead_somewhere():
 
 def test_headings_have_anchors():
     assert {"the-python-package", "gemm-on-a-gpu", "torchcompile"} <= anchors(ROOT / "docs/python.md")
+
+
+def test_the_site_has_a_section_for_each_page():
+    sections = runpy.run_path(str(ROOT / "docs/conf.py"))["SECTIONS"]
+    listed = {page for pages in sections.values() for page in pages if "*" not in page and page != ":glob:"}
+    pages = {f"docs/{page.stem}" for page in (ROOT / "docs").glob("*.md")}
+    assert pages == {page for page in listed if page.startswith("docs/")}
+    assert all((ROOT / f"{page}.md").exists() for page in listed)
