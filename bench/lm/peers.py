@@ -11,6 +11,7 @@ whole process.
 """
 
 import argparse
+import functools
 import json
 import resource
 import time
@@ -113,14 +114,14 @@ def llmcompressor(method, model, tokens, out):
     return seconds
 
 
-def autoround(method, model, tokens, out):
-    """Runs SignSGD over the rounding of weights, 200 iterations for each block of layers, its default."""
+def autoround(method, model, tokens, out, iterations):
+    """Runs SignSGD over the rounding of weights, so many iterations for each block of layers."""
     from auto_round import AutoRound
 
     tokenizer = AutoTokenizer.from_pretrained(model.name_or_path)
     start = time.monotonic()
-    AutoRound(model, tokenizer, scheme="NVFP4", nsamples=len(tokens), seqlen=tokens.shape[1], device_map=str(model.device),
-              dataset=list(tokens.split(1))).quantize_and_save(str(out), format="llm_compressor")
+    AutoRound(model, tokenizer, scheme="NVFP4", iters=iterations, nsamples=len(tokens), seqlen=tokens.shape[1],
+              device_map=str(model.device), dataset=list(tokens.split(1))).quantize_and_save(str(out), format="llm_compressor")
     seconds = time.monotonic() - start
     for file in list(Path(out).glob("*/*")):  # in a folder with a name of its own
         file.rename(Path(out) / file.name)
@@ -135,6 +136,7 @@ def main():
     a.add_argument("--calibration", metavar="FILE", help="documents separated by U+001E")
     a.add_argument("--windows", type=int, default=256, help="windows of 512 tokens of it (256)")
     a.add_argument("--device", default="cpu", help="(cpu)")
+    a.add_argument("--iterations", type=int, default=200, help="of auto-round (200)")
     a.add_argument("--dtype", default="float32", help="of weights and arithmetic (float32)")
     options = a.parse_args()
     tokens = None
@@ -145,8 +147,9 @@ def main():
         tokens = windows(options.calibration, AutoTokenizer.from_pretrained(options.model), options.windows)[:, :-1]
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype=getattr(torch, options.dtype))
     model = model.eval().to(options.device)
-    quantize = next(f for f, names in ((modelopt, MODELOPT), (llmcompressor, LLMCOMPRESSOR), (autoround, AUTOROUND))
-                    if options.method in names)
+    quantize = modelopt if options.method in MODELOPT else llmcompressor
+    if options.method in AUTOROUND:
+        quantize = functools.partial(autoround, iterations=options.iterations)
     seconds = quantize(options.method, model, tokens, options.out)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps(dict(method=options.method, model=Path(options.model).name, windows=0 if tokens is None else len(tokens),
