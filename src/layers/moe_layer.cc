@@ -4,9 +4,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "backends/host/host.h"
 #include "core/require.h"
-#include "layers/rows.h"
+#include "core/rows_of.h"
 #include "layers/weights.h"
 #include "ops/options.h"
 #include "ops/run_gemm.h"
@@ -378,14 +377,7 @@ void MoeLayer::require_call(std::int64_t tokens, std::int64_t cols, const Routin
   require<UnsupportedError>(routing.top_k == 0 || tokens <= most / routing.top_k,
                             "{}: {} tokens with {} experts each, at most 2^31 - 1 rows can be run",
                             kOp, tokens, routing.top_k);
-  if (!on_cpu()) return;
-  for (std::int64_t t = 0; t < tokens; ++t)
-    for (std::int64_t j = 0; j < routing.top_k; ++j) {
-      const std::int64_t id = host::id_at(routing, t, j);
-      require<ValueError>(id >= 0 && id < routed_.count(),
-                          "{}: routing.ids of token {}, choice {} = {}, must be in 0 … {}", kOp, t,
-                          j, id, routed_.count() - 1);
-    }
+  if (on_cpu()) require_experts(kOp, routing, routed_.count());
 }
 
 template <class View>

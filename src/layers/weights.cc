@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/require.h"
-#include "layers/rows.h"
+#include "core/rows_of.h"
 #include "ops/options.h"
 #include "ops/weight_packer.h"
 

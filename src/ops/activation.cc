@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "backends/device_backend.h"
+#include "backends/host/host.h"
 #include "core/require.h"
 #include "ops/options.h"
 #include "ops/rows.h"
@@ -157,6 +158,16 @@ void require_routing(const char* op, const Routing& routing, std::int64_t rows) 
   require_ids(op, routing, rows);
   require_stride(op, "routing.weight_stride", routing.weight_stride, routing);
   require_array(op, "routing.weights", routing.weights, rows > 0 ? routing.top_k : 0);
+}
+
+void require_experts(const char* op, const Routing& routing, std::int64_t experts) {
+  for (std::int64_t t = 0; t < routing.rows; ++t)
+    for (std::int64_t k = 0; k < routing.top_k; ++k) {
+      const std::int64_t id = host::id_at(routing, t, k);
+      require<ValueError>(id >= 0 && id < experts,
+                          "{}: routing.ids of token {}, choice {} = {}, must be in 0 … {}", op, t,
+                          k, id, experts - 1);
+    }
 }
 
 void rms_norm_into(MatrixView x, std::span<const float> weight, MatrixSpan y,

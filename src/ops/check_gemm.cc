@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "backends/gemm_backend.h"
-#include "backends/host/host.h"
 #include "core/require.h"
 #include "ops/options.h"
 
@@ -216,14 +215,7 @@ class Checker {
                         "{}: routing has {} tokens with {} choices each, must have {} in all, the "
                         "rows of out",
                         op_, r.rows, r.top_k, rows);
-    if (!on_cpu(device_)) return;
-    for (std::int64_t t = 0; t < r.rows; ++t)
-      for (std::int64_t k = 0; k < r.top_k; ++k) {
-        const std::int64_t id = host::id_at(r, t, k);
-        require<ValueError>(id >= 0 && id < d_.groups,
-                            "{}: routing.ids of token {}, choice {} = {}, must be in 0 … {}", op_,
-                            t, k, id, d_.groups - 1);
-      }
+    if (on_cpu(device_)) require_experts(op_, r, d_.groups);
   }
 
   const char* op_;

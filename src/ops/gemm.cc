@@ -6,6 +6,7 @@
 #include "backends/gemm_backend.h"
 #include "backends/host/host.h"
 #include "core/require.h"
+#include "core/rows_of.h"
 #include "ops/check_gemm.h"
 #include "ops/run_gemm.h"
 
@@ -27,25 +28,6 @@ std::int64_t sums_offset(const GemmPlan::Impl& plan) {
 }
 std::int64_t sums_bytes(const GemmDescription& d) {
   return d.m * d.n * static_cast<std::int64_t>(sizeof(float));
-}
-
-MatrixView rows_of(MatrixView m, std::int64_t row, std::int64_t rows) {
-  m.data = static_cast<const std::byte*>(m.data) + row * m.stride * dtype_size(m.dtype);
-  m.rows = rows;
-  return m;
-}
-MatrixSpan rows_of(MatrixSpan m, std::int64_t row, std::int64_t rows) {
-  m.data = static_cast<std::byte*>(m.data) + row * m.stride * dtype_size(m.dtype);
-  m.rows = rows;
-  return m;
-}
-/// Returns some rows of a matrix with linear scales.
-QuantizedSpan rows_of(QuantizedSpan q, std::int64_t row, std::int64_t rows) {
-  q.codes += row * (q.shape.cols / 2);
-  q.scales += row * q.shape.blocks();
-  if (q.shape.scope == GlobalScope::vector) q.global_scale += row;
-  q.shape.rows = rows;
-  return q;
 }
 
 /// Computes SwiGLU for some rows; each row has its own result.

@@ -61,6 +61,8 @@ void require_quantized(const char* op, const char* argument, const QuantizedView
 /// Throws ShapeError unless the ids, or the whole routing, are for `rows` tokens.
 void require_ids(const char* op, const Routing& routing, std::int64_t rows);
 void require_routing(const char* op, const Routing& routing, std::int64_t rows);
+/// Throws ValueError unless the ids on the CPU are those of `experts` experts.
+void require_experts(const char* op, const Routing& routing, std::int64_t experts);
 
 /// Divides [0, vectors) × [0, blocks) into tiles. A tile is about half an L2 cache of input and
 /// contiguous in memory. The tiles do not depend on the number of threads.

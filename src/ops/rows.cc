@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/host/host.h"
 #include "core/parallel_for.h"
 #include "ops/measure.h"
 #include "ops/options.h"
@@ -197,47 +198,15 @@ class RowQuantizer {
   std::vector<float> divisors_;
 };
 
-template <class T>
-void widen(const Routing& routing, const StagedRouting& staged) {
-  for (std::int64_t r = 0; r < routing.rows; ++r)
-    for (std::int64_t k = 0; k < routing.top_k; ++k)
-      staged.ids[r * staged.id_stride + k] =
-          // NOLINTNEXTLINE(bugprone-signed-char-misuse): ids are numbers, also -1
-          static_cast<std::int64_t>(static_cast<const T*>(routing.ids)[r * routing.id_stride + k]);
-}
-
 }  // namespace
 
 void stage_routing(const Routing& routing, const StagedRouting& staged) {
-  switch (routing.id_type) {
-    case IndexType::i8:
-      widen<std::int8_t>(routing, staged);
-      break;
-    case IndexType::u8:
-      widen<std::uint8_t>(routing, staged);
-      break;
-    case IndexType::i16:
-      widen<std::int16_t>(routing, staged);
-      break;
-    case IndexType::u16:
-      widen<std::uint16_t>(routing, staged);
-      break;
-    case IndexType::i32:
-      widen<std::int32_t>(routing, staged);
-      break;
-    case IndexType::u32:
-      widen<std::uint32_t>(routing, staged);
-      break;
-    case IndexType::i64:
-      widen<std::int64_t>(routing, staged);
-      break;
-    case IndexType::u64:
-      widen<std::uint64_t>(routing, staged);
-      break;
-  }
-  for (std::int64_t r = 0; r < routing.rows; ++r)
+  for (std::int64_t r = 0; r < routing.rows; ++r) {
+    for (std::int64_t k = 0; k < routing.top_k; ++k)
+      staged.ids[r * staged.id_stride + k] = host::id_at(routing, r, k);
     std::copy_n(routing.weights + r * routing.weight_stride, routing.top_k,
                 staged.weights + r * staged.weight_stride);
+  }
 }
 
 void quantize_rows(const Backend& backend, const RowQuantizeJob& job) {

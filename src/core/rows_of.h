@@ -18,7 +18,9 @@ BasicMatrixView<Void> rows_of(BasicMatrixView<Void> m, std::int64_t row, std::in
 
 /// Returns rows of a matrix with linear scales. If blocks run down the columns, `row` and `rows`
 /// are multiples of a block.
-inline QuantizedView rows_of(QuantizedView q, std::int64_t row, std::int64_t rows) {
+template <class Byte, class Float>
+BasicQuantizedView<Byte, Float> rows_of(BasicQuantizedView<Byte, Float> q, std::int64_t row,
+                                        std::int64_t rows) {
   const bool columns = q.shape.axis == BlockAxis::columns;
   q.codes += columns ? row / 2 * q.shape.cols : row * (q.shape.cols / 2);
   q.scales += columns ? row / q.shape.block * q.shape.cols : row * q.shape.blocks();
