@@ -9,9 +9,7 @@
 #include <mutex>
 
 #include "checkpoint/compare/tensor_pairs.h"
-#include "checkpoint/io/text_file.h"
 #include "checkpoint/safetensors/apart.h"
-#include "checkpoint/source/content.h"
 #include "checkpoint/source/quantized_tensors.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
@@ -162,25 +160,14 @@ Sums measure(const TensorPair& pair, const Chunk& c) {
   return sums;
 }
 
-/// Returns a hash that identifies these pairs in the files of ranks.
-std::string identity_of(const std::vector<TensorPair>& pairs) {
-  std::uint64_t hash = fingerprint("");
-  for (const TensorPair& pair : pairs) {
-    hash = fingerprint(fmt::format("{} {}", pair.name, fmt::join(pair.shape, ",")), hash);
-    for (const LogicalTensor* t : {pair.a.tensor, pair.b.tensor})
-      hash = fingerprint(fmt::format("{} {} {}", t->form_name(), t->data.file->file_bytes(),
-                                     t->data.file->modified_ns()),
-                         hash);
-  }
-  return hex(hash);
-}
-
 /// Exchanges sums with the other ranks, so that `totals` covers the pairs of all ranks.
 void exchange(const std::vector<TensorPair>& pairs, const std::vector<bool>& mine,
               Measured& measured, std::vector<Sums>& totals) {
   if (!measured.is_shared()) return;
   nlohmann::json items = nlohmann::json::array();
+  std::vector<const LogicalTensor*> tensors;
   for (std::size_t p = 0; p < pairs.size(); ++p) {
+    tensors.insert(tensors.end(), {pairs[p].a.tensor, pairs[p].b.tensor});
     const Sums& s = totals[p];
     nlohmann::json& item = items.emplace_back();
     if (!mine[p]) continue;
@@ -191,7 +178,7 @@ void exchange(const std::vector<TensorPair>& pairs, const std::vector<bool>& min
       item.push_back(json_number(range.largest));
     }
   }
-  measured.exchange("pairs", identity_of(pairs), items);
+  measured.exchange("pairs", Measured::identity_of(tensors), items);
   for (std::size_t p = 0; p < pairs.size(); ++p) {
     const nlohmann::json& item = items[p];
     if (item.is_null()) continue;

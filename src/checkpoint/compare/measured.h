@@ -48,8 +48,10 @@ class Measured {
   /// IoError, FormatError.
   std::vector<int> join();
 
- private:
+  /// Returns a hash that identifies the weights in the files of ranks.
   static std::string identity_of(const std::vector<const LogicalTensor*>& weights);
+
+ private:
   std::filesystem::path file_of(int rank) const;
   void take(int rank, const nlohmann::json& stages);
 

@@ -81,15 +81,7 @@ class Imatrix final : public Statistics {
   std::vector<double> triangle(const InputStatistics&) const override { return {}; }
 
   std::uint64_t fingerprint() const override {
-    std::uint64_t hash = checkpoint::fingerprint("");
-    std::string bytes;
-    for (const gguf::TensorInfo& t : file_.header().tensors) {
-      hash = checkpoint::fingerprint(t.name, hash);
-      bytes.resize(std::min<std::uint64_t>(t.bytes, 1 << 16));
-      file_.read(t, 0, std::as_writable_bytes(std::span(bytes)));
-      hash = checkpoint::fingerprint(bytes, hash);
-    }
-    return hash;
+    return fingerprint_of(file_, file_.header().tensors, checkpoint::fingerprint(""));
   }
 
  private:

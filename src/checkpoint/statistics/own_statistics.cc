@@ -74,14 +74,8 @@ class OwnStatistics final : public Statistics {
   }
 
   std::uint64_t fingerprint() const override {
-    std::uint64_t hash = checkpoint::fingerprint(fmt::format("{}", file_.file_bytes()));
-    for (const TensorInfo& t : file_.tensors()) {
-      hash = checkpoint::fingerprint(t.name, hash);
-      std::string bytes(std::min<std::uint64_t>(t.bytes, 1 << 16), '\0');
-      file_.read(t, 0, std::as_writable_bytes(std::span(bytes)));
-      hash = checkpoint::fingerprint(bytes, hash);
-    }
-    return hash;
+    return fingerprint_of(file_, file_.tensors(),
+                          checkpoint::fingerprint(fmt::format("{}", file_.file_bytes())));
   }
 
  private:

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "checkpoint/families/model_config.h"
+#include "checkpoint/io/text_file.h"
 
 /// The statistics of layer inputs from calibration, read from a file.
 namespace nvfp4::checkpoint {
@@ -72,6 +74,16 @@ class Statistics {
 
  protected:
   virtual std::vector<double> diagonal(const InputStatistics& of) const = 0;
+  /// Returns the hash of names and starts of tensors, on top of another.
+  template <class File>
+  static std::uint64_t fingerprint_of(const File& file, const auto& tensors, std::uint64_t hash) {
+    for (const auto& t : tensors) {
+      std::string bytes(std::min<std::uint64_t>(t.bytes, 1 << 16), '\0');
+      file.read(t, 0, std::as_writable_bytes(std::span(bytes)));
+      hash = checkpoint::fingerprint(bytes, checkpoint::fingerprint(t.name, hash));
+    }
+    return hash;
+  }
 };
 
 /// Opens a file of `nvfp4 calibrate`, or an importance matrix of llama.cpp in GGUF, whose names
