@@ -198,7 +198,8 @@ const DeviceBackend& device_backend(Device device) {
                                         .gptq = gptq_there,
                                         .gptq_workspace = gptq_workspace_there,
                                         .relayout = nullptr,
-                                        .solver = solver_there};
+                                        .solver = solver_there,
+                                        .quantize_values = nullptr};
   return backend;
 }
 const GemmBackend& cuda::gpu_gemm_backend(Device) { throw UnsupportedError("it has no products"); }
