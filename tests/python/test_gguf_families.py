@@ -296,6 +296,45 @@ def test_the_rest_as_q8_0(family, tmp_path):
     assert any("become Q8_0" in w for w in report["warnings"]) == ("Q8_0" in kinds.values())
 
 
+E2M1 = np.float32([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
+@pytest.mark.parametrize("command", (nvfp4.convert, nvfp4.quantize_checkpoint))
+def test_experts_in_mxfp4_stay(tmp_path, command):
+    """GPT-OSS as OpenAI publishes it: a nibble for each element, even ones first, and an exponent for each 32."""
+    from safetensors.torch import load_file, save_file
+    make("gpt_oss", tmp_path / "model")
+    file, config, random = tmp_path / "model/model.safetensors", tmp_path / "model/config.json", np.random.default_rng(1)
+    tensors, expected = load_file(file), {}
+    for key, stack in list(tensors.items()):
+        if not key.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            continue
+        experts, cols, rows = tensors.pop(key).shape
+        codes = random.integers(0, 256, (experts, rows, cols // 32, 16), np.uint8)
+        exponents = random.integers(110, 130, (experts, rows, cols // 32), np.uint8)
+        tensors |= {f"{key}_blocks": torch.from_numpy(codes), f"{key}_scales": torch.from_numpy(exponents)}
+        values = E2M1[np.stack([codes & 15, codes >> 4], -1).reshape(experts, rows, -1, 32)]
+        values = (values * np.exp2(exponents[..., None].astype(np.float32) - 127)).reshape(experts, rows, cols)
+        layer = f"blk.{key.split('.')[2]}."
+        expected |= ({f"{layer}ffn_down_exps.weight": values} if key.endswith("down_proj") else {
+            f"{layer}ffn_gate_exps.weight": values[:, ::2], f"{layer}ffn_up_exps.weight": values[:, 1::2]})
+    save_file(tensors, file, {"format": "pt"})
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"quantization_config": {"quant_method": "mxfp4"}}))
+    report = command(tmp_path / "model", tmp_path / "model.gguf")
+    assert any("MXFP4 weights stay as they are (llama.cpp applies no global scale to it)" in w for w in report["warnings"])
+    found = {t.name: t for t in gguf.GGUFReader(tmp_path / "model.gguf").tensors}
+    for key, value in expected.items():
+        assert found[key].tensor_type == gguf.GGMLQuantizationType.MXFP4
+        np.testing.assert_array_equal(gguf.quants.dequantize(found[key].data, found[key].tensor_type), value, err_msg=key)
+    findings = nvfp4.verify(tmp_path / "model.gguf")["findings"]
+    assert {finding["code"] for finding in findings} <= {"gguf-tokenizer", "input-scale-default"}, findings
+    for source in ("model", "model.gguf"):
+        nvfp4.convert(tmp_path / source, tmp_path / "plain" / source, to="bf16")
+    before, after = (tensors_of(tmp_path / "plain" / source) for source in ("model", "model.gguf"))
+    for key in (key for key in before if ".experts." in key):
+        np.testing.assert_array_equal(after[key], before[key], err_msg=key)
+
+
 VISION = dict(hidden_size=32, intermediate_size=32)
 #: text, vision, other members of the configuration, architecture, start of the tower's names
 TOWERS = {

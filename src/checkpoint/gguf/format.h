@@ -47,7 +47,7 @@ struct Type {
 const Type* find_type(std::uint32_t id);
 
 inline constexpr std::uint32_t kF32 = 0, kF16 = 1, kQ8_0 = 8, kI8 = 24, kI16 = 25, kI32 = 26,
-                               kI64 = 27, kF64 = 28, kBF16 = 30, kNvfp4 = 40;
+                               kI64 = 27, kF64 = 28, kBF16 = 30, kMxfp4 = 39, kNvfp4 = 40;
 
 /// The type of a metadata value, with its number in the file.
 enum class ValueType : std::uint32_t {

@@ -64,6 +64,30 @@ Order rotary_rows(const Header& header, const Architecture& architecture, const 
 
 }  // namespace
 
+std::optional<safetensors::DType> dtype_of(const Type& type) {
+  using safetensors::DType;
+  switch (type.id) {
+    case kF32:
+      return DType::f32;
+    case kF16:
+      return DType::f16;
+    case kBF16:
+      return DType::bf16;
+    case kF64:
+      return DType::f64;
+    case kI8:
+      return DType::i8;
+    case kI16:
+      return DType::i16;
+    case kI32:
+      return DType::i32;
+    case kI64:
+      return DType::i64;
+    default:
+      return std::nullopt;
+  }
+}
+
 Origin origin_of(const Header& header, const Architecture& architecture, const TensorInfo& t,
                  const std::string& model_name, const std::string& file) {
   const auto place = place_of(architecture, model_name);
@@ -105,7 +129,7 @@ std::optional<Split> split_of(const Header& header, const Architecture& architec
                        printable(t.name), fmt::join(t.shape, ", "), sizes);
   const auto plain = {kF32, kF16, kBF16};
   const bool is_held = split->transposed ? std::ranges::find(plain, t.type->id) != plain.end()
-                                         : t.type->id != kNvfp4;
+                                         : t.type->id != kNvfp4 && t.type->id != kMxfp4;
   require<UnsupportedError>(is_held, "{}: tensor '{}': {}, must have another type", file,
                             printable(t.name), t.type->name);
   return split;

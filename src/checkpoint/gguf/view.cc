@@ -34,28 +34,7 @@ using ModelInfo = safetensors::TensorInfo;
 /// Number of blocks or elements that are read at a time.
 constexpr std::uint64_t kUnitsAtATime = 1 << 15;
 
-std::optional<DType> dtype_of(const Type& type) {
-  switch (type.id) {
-    case kF32:
-      return DType::f32;
-    case kF16:
-      return DType::f16;
-    case kBF16:
-      return DType::bf16;
-    case kF64:
-      return DType::f64;
-    case kI8:
-      return DType::i8;
-    case kI16:
-      return DType::i16;
-    case kI32:
-      return DType::i32;
-    case kI64:
-      return DType::i64;
-    default:
-      return std::nullopt;
-  }
-}
+bool is_packed(const TensorInfo& t) { return t.type->id == kNvfp4 || t.type->id == kMxfp4; }
 
 class View final : public checkpoint::TensorSource {
  public:
@@ -270,10 +249,10 @@ class View final : public checkpoint::TensorSource {
                               "{}: tensor '{}': has no name in {} models", name_, printable(t.name),
                               architecture_->model_type);
     require<UnsupportedError>(
-        t.type->id == kNvfp4 || t.type->id == kQ8_0 || dtype_of(*t.type),
-        "{}: tensor '{}': {}, must be NVFP4, Q8_0, F32, F16, BF16 or integers", name_,
+        is_packed(t) || t.type->id == kQ8_0 || dtype_of(*t.type),
+        "{}: tensor '{}': {}, must be NVFP4, MXFP4, Q8_0, F32, F16, BF16 or integers", name_,
         printable(t.name), t.type->name);
-    require<FormatError>(t.type->id != kNvfp4 || t.shape.size() >= 2,
+    require<FormatError>(!is_packed(t) || t.shape.size() >= 2,
                          "{}: tensor '{}': {} with {} dimensions, must have 2 or 3", name_,
                          printable(t.name), t.type->name, t.shape.size());
     if (const auto split = split_of(header(), *architecture_, t, *place, name_))
@@ -308,6 +287,21 @@ class View final : public checkpoint::TensorSource {
     const auto rows = static_cast<std::uint64_t>(shape.empty() ? 1 : shape[0]);
     if (t.type->id == kNvfp4 && name.ends_with(".weight") && shape.size() >= 2)
       return add_nvfp4(t, name.substr(0, name.size() - 7), std::move(shape), origin, expert);
+    if (t.type->id == kMxfp4 && naming_ == Naming::model && name.ends_with(".weight") &&
+        shape.size() >= 2) {
+      origin.row_units = static_cast<std::uint64_t>(shape.back() / kMxBlock);
+      count_columns(t, origin, name_);
+      name.resize(name.rfind('.'));
+      for (const Kind kind : {Kind::mx_codes, Kind::mx_exponents}) {
+        origin.kind = kind;
+        const bool codes = kind == Kind::mx_codes;
+        Shape part = shape;
+        part.back() /= codes ? 2 : kMxBlock;
+        push(name + (codes ? ".weight_packed" : ".weight_scale"), DType::u8, std::move(part),
+             origin);
+      }
+      return;
+    }
     if (t.type->id == kQ8_0 && naming_ == Naming::model) {
       origin.kind = Kind::q8_0;
       if (rows != 0) origin.row_units = bytes / kQ8BlockBytes / rows;
@@ -407,6 +401,8 @@ class View final : public checkpoint::TensorSource {
     const auto bytes = checkpoint::grow(buffer, static_cast<std::int64_t>(count * origin.in()));
     file_.read(*origin.stored, at, bytes);
     if (origin.kind == Kind::codes) return unpack_codes(bytes, out);
+    if (origin.kind == Kind::mx_codes) return unpack_mxfp4_codes(bytes, out);
+    if (origin.kind == Kind::mx_exponents) return unpack_exponents(bytes, out);
     if (origin.kind == Kind::scales) {
       unpack_scales(bytes, out);
       if (naming_ == Naming::model) check_scales(origin, first, out);

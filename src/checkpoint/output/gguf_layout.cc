@@ -56,12 +56,12 @@ class Maker {
     layout_.targets.resize(specs.size());
     std::vector<bool> seen(specs.size());
     for (const checkpoint::Unit& unit : plan_.units) {
-      const bool is_nvfp4 = unit.as<checkpoint::Nvfp4Work>() != nullptr;
-      if (!is_nvfp4 && unit.as<checkpoint::Q8Work>() == nullptr) continue;
+      const std::optional<std::uint32_t> type = type_of(unit);
+      if (!type) continue;
       const checkpoint::Places& p = unit.places;
       for (const std::size_t i : {p.codes, p.scales, p.weight_global, p.input_global})
         if (i != kNone) seen[i] = true;
-      add_unit(unit, is_nvfp4 ? kNvfp4 : kQ8_0);
+      add_unit(unit, *type);
     }
     for (std::size_t i = 0; i < specs.size(); ++i)
       if (!seen[i]) add_plain(i);
@@ -71,6 +71,14 @@ class Maker {
   }
 
  private:
+  /// Returns the type of a matrix in blocks. Null for others.
+  static std::optional<std::uint32_t> type_of(const checkpoint::Unit& unit) {
+    if (unit.as<checkpoint::Nvfp4Work>() != nullptr) return kNvfp4;
+    if (unit.as<checkpoint::Q8Work>() != nullptr) return kQ8_0;
+    if (unit.as<checkpoint::Mxfp4Work>() != nullptr) return kMxfp4;
+    return std::nullopt;
+  }
+
   /// Returns the places of a tensor in the file. Empty if the tensor is left out.
   std::vector<Place> places_for(const std::string& name) {
     if (name.ends_with(".rotary_emb.inv_freq")) return {};  // computed from the config

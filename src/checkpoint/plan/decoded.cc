@@ -98,6 +98,14 @@ std::uint64_t plain_bytes(std::int64_t elements, safetensors::DType plain) {
   return static_cast<std::uint64_t>(elements * safetensors::dtype_bits(plain) / 8);
 }
 
+Work block_work(Rest rest) { return rest == Rest::mxfp4 ? Work(Mxfp4Work()) : Q8Work(); }
+
+/// Returns the size of a row of `cols` elements in blocks.
+std::int64_t block_bytes(Rest rest, std::int64_t cols) {
+  return rest == Rest::mxfp4 ? cols / gguf::kMxBlock * gguf::kMxBlockBytes
+                             : cols / gguf::kQ8Block * gguf::kQ8BlockBytes;
+}
+
 /// Returns the matrix transposed, as x · W needs it.
 WeightSlice transposed_weight(const LogicalTensor& t) {
   WeightSlice slice = whole_weight(t);
@@ -164,6 +172,28 @@ void add_decoded(Plan& plan, PlannedShard& shard, safetensors::DType plain) {
   shard.specs.push_back(spec);
 }
 
+std::string_view action_of(Rest rest) {
+  return rest == Rest::plain ? "dequantized" : rest == Rest::q8_0 ? "q8_0" : "kept";
+}
+
+void LostWeights::add(const LogicalTensor& t, Rest rest, std::string_view reason) {
+  constexpr const char* kForms[] = {"BF16", "Q8_0", "MXFP4"};
+  modules_[{t.form_name(), kForms[static_cast<int>(rest)], std::string(reason)}].add(t.module());
+}
+
+std::vector<std::string> LostWeights::warnings(std::string_view format) const {
+  std::vector<std::string> lines;
+  for (const auto& [what, modules] : modules_) {
+    const auto& [form, type, reason] = what;
+    lines.push_back(
+        fmt::format("{} {} weights {}{}: {}", modules.count, form,
+                    form == type ? "stay as they are"
+                                 : fmt::format("become {}, {} cannot hold them", type, format),
+                    reason.empty() ? "" : fmt::format(" ({})", reason), modules.text()));
+  }
+  return lines;
+}
+
 bool fits_q8_0(const LogicalTensor& t, bool splits_stack) {
   if (!t.added.empty() || is_bias_stack(t.name)) return false;
   if (t.name.ends_with(".kv_b_proj.weight")) return false;  // its keys are stored as columns
@@ -171,10 +201,10 @@ bool fits_q8_0(const LogicalTensor& t, bool splits_stack) {
                              : splits_stack && t.depth() % gguf::kQ8Block == 0;
 }
 
-void add_q8_0(Plan& plan, PlannedShard& shard) {
+void add_blocks(Plan& plan, PlannedShard& shard, Rest rest) {
   PlannedTensor& tensor = plan.tensors.back();
   const LogicalTensor& t = *tensor.source;
-  const std::int64_t row_bytes = t.cols() / gguf::kQ8Block * gguf::kQ8BlockBytes;
+  const std::int64_t row_bytes = block_bytes(rest, t.cols());
   if (tensor.reason.empty()) tensor.reason = plan.texts.keep(t.form_name() + " in the input");
   tensor.first_unit = plan.units.size();
   tensor.units = 1;
@@ -182,14 +212,14 @@ void add_q8_0(Plan& plan, PlannedShard& shard) {
   plan.units.push_back({.tensor = plan.tensors.size() - 1,
                         .slice = whole_weight(t),
                         .places = {.codes = shard.specs.size()},
-                        .kind = Q8Work()});
+                        .kind = block_work(rest)});
   shard.specs.push_back({t.name, safetensors::DType::u8, {t.rows(), row_bytes}});
 }
 
 bool is_bias_stack(std::string_view name) { return name.ends_with(kBiases); }
 
 void add_single_experts(Plan& plan, PlannedShard& shard, std::span<const LogicalTensor> tensors,
-                        const ModelConfig& config, safetensors::DType plain, bool q8_0) {
+                        const ModelConfig& config, safetensors::DType plain, Rest rest) {
   PlannedTensor& tensor = plan.tensors.back();
   const LogicalTensor& t = *tensor.source;
   const bool biases = is_bias_stack(t.name);
@@ -214,16 +244,17 @@ void add_single_experts(Plan& plan, PlannedShard& shard, std::span<const Logical
   tensor.first_unit = plan.units.size();
   tensor.units = experts.size();
   for (const WeightSlice& slice : experts) {
-    const std::int64_t row_bytes = slice.cols / gguf::kQ8Block * gguf::kQ8BlockBytes;
-    tensor.bytes_after += q8_0 ? static_cast<std::uint64_t>(slice.rows * row_bytes)
-                               : plain_bytes(slice.rows * slice.cols, plain);
+    const bool blocks = rest != Rest::plain;
+    const std::int64_t row_bytes = block_bytes(rest, slice.cols);
+    tensor.bytes_after += blocks ? static_cast<std::uint64_t>(slice.rows * row_bytes)
+                                 : plain_bytes(slice.rows * slice.cols, plain);
     plan.units.push_back({.tensor = plan.tensors.size() - 1,
                           .slice = slice,
                           .places = {.codes = shard.specs.size()},
-                          .kind = q8_0 ? Work(Q8Work()) : Work(DequantizeWork({.dtype = plain}))});
+                          .kind = blocks ? block_work(rest) : DequantizeWork({.dtype = plain})});
     safetensors::TensorSpec spec{
         slice.module + (biases ? "" : ".weight"), plain, {slice.rows, slice.cols}};
-    if (q8_0) spec = {spec.name, safetensors::DType::u8, {slice.rows, row_bytes}};
+    if (blocks) spec = {spec.name, safetensors::DType::u8, {slice.rows, row_bytes}};
     shard.specs.push_back(spec);
   }
 }

@@ -1,12 +1,15 @@
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "checkpoint/plan/listed.h"
 #include "checkpoint/plan/plan.h"
 
 /// The tensors that become plain, and their places in the output.
@@ -33,20 +36,38 @@ StackOf find_stacks(std::span<const LogicalTensor> tensors, const ModelConfig& c
 /// Adds the plan's last tensor to the shard, dequantized to `plain`.
 void add_decoded(Plan& plan, PlannedShard& shard, safetensors::DType plain);
 
+/// The form of a weight that a GGUF file cannot hold as NVFP4.
+enum class Rest : std::uint8_t { plain, q8_0, mxfp4 };
+/// Returns the word for reports.
+std::string_view action_of(Rest rest);
+
+/// The weights that become or stay another form than that of the output.
+class LostWeights {
+ public:
+  void add(const LogicalTensor& t, Rest rest, std::string_view reason);
+  bool empty() const { return modules_.empty(); }
+  /// Returns a line for each form in input and output and reason.
+  std::vector<std::string> warnings(std::string_view format) const;
+
+ private:
+  std::map<std::array<std::string, 3>, Listed> modules_;
+};
+
 /// Reports whether a weight can be Q8_0: a matrix, or a stack of them if it is split. Biases
 /// cannot.
 bool fits_q8_0(const LogicalTensor& t, bool splits_stack);
 
-/// Adds the plan's last tensor, a matrix, to the shard in Q8_0.
-void add_q8_0(Plan& plan, PlannedShard& shard);
+/// Adds the plan's last tensor, a matrix, to the shard in blocks of Q8_0 or MXFP4.
+void add_blocks(Plan& plan, PlannedShard& shard, Rest rest);
 
 /// Reports whether the tensor has biases of the gates and ups of all experts of a layer.
 bool is_bias_stack(std::string_view name);
 
 /// Adds the plan's last tensor, a stack of experts, to the shard as single experts in `plain` or
-/// Q8_0. The biases of gates and ups become two tensors.
+/// in blocks. The biases of gates and ups become two tensors.
 void add_single_experts(Plan& plan, PlannedShard& shard, std::span<const LogicalTensor> tensors,
-                        const ModelConfig& config, safetensors::DType plain, bool q8_0 = false);
+                        const ModelConfig& config, safetensors::DType plain,
+                        Rest rest = Rest::plain);
 
 /// Adds the stack to the shard, and its members to the plan's tensors.
 void add_stack(Plan& plan, PlannedShard& shard, const ExpertStack& stack, safetensors::DType plain);

@@ -66,7 +66,8 @@ void name_producer(Plan& plan, ModelConfig& config, const ModelFolder& model,
     return;
   }
   const bool encodes = std::ranges::any_of(plan.units, [](const Unit& unit) {
-    return !unit.as<CopyWork>() && !unit.as<DequantizeWork>() && !unit.as<Q8Work>();
+    return !unit.as<CopyWork>() && !unit.as<DequantizeWork>() && !unit.as<Q8Work>() &&
+           !unit.as<Mxfp4Work>();
   });
   if (!encodes) return;
   const Json producer = producer_of(plan, model, options);

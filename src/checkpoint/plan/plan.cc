@@ -1,7 +1,6 @@
 #include "checkpoint/plan/plan.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <deque>
 #include <map>
@@ -106,7 +105,7 @@ class Planner {
     const TensorInfo* info = nullptr;  ///< the tensor as if it were plain
     Selection selection;
     EncodedTensor matrices;  ///< only if it is quantized
-    bool is_lost = false;    ///< NVFP4 that the format cannot hold
+    bool is_lost = false;    ///< NVFP4, or MXFP4 of GGUF, that the format cannot hold as NVFP4
   };
 
   void warn(const std::vector<std::string>& lines) {
@@ -220,7 +219,7 @@ class Planner {
     if (reason.empty()) return;
     c.selection.quantize = false;
     c.selection.reason = std::move(reason);
-    c.is_lost = t.is_nvfp4();
+    c.is_lost = t.is_nvfp4() || (is_gguf() && t.encoding() == Encoding::mxfp4);
   }
 
   std::vector<std::string> keep_whole_layers(const RecipeChoice& recipe) {
@@ -293,7 +292,7 @@ class Planner {
         options_.allow.decode || format_->dequantizes_rest,
         "{}: {}, which {} cannot hold; hint: nvfp4 convert --allow decode makes such weights BF16",
         t.data.describe(), t.form_name(), format_->name);
-    lost_[{t.form_name(), becomes_q8_0(c) ? "Q8_0" : "BF16", c.selection.reason}].add(t.module());
+    lost_.add(t, rest_of(c), c.selection.reason);
   }
 
   bool is_gguf() const { return format_ != nullptr && format_->container != nullptr; }
@@ -301,9 +300,12 @@ class Planner {
     return is_gguf() && (c.selection.kind == "stacked experts" || is_bias_stack(c.tensor->name));
   }
 
-  /// Reports whether a weight that the format cannot hold becomes Q8_0.
-  bool becomes_q8_0(const Candidate& c) const {
-    return options_.rest_is_q8_0 && fits_q8_0(*c.tensor, splits_stack(c));
+  /// Returns the form of a weight that the format cannot hold as NVFP4.
+  Rest rest_of(const Candidate& c) const {
+    const LogicalTensor& t = *c.tensor;
+    const bool stays = is_gguf() && t.encoding() == Encoding::mxfp4 && t.added.empty();
+    if (stays && (t.shape.size() == 2 || splits_stack(c))) return Rest::mxfp4;
+    return options_.rest_is_q8_0 && fits_q8_0(t, splits_stack(c)) ? Rest::q8_0 : Rest::plain;
   }
 
   PlannedTensor& new_tensor(const Candidate& c) {
@@ -360,12 +362,12 @@ class Planner {
       // A conversion of FP8 alone acts like `quantize`, which dequantizes excluded weights.
       const bool is_lost = options_.task == Task::convert ? !may_quantize() : c.is_lost;
       if (is_lost) lose(c);
-      const bool q8_0 = is_lost && becomes_q8_0(c);
-      new_tensor(c).action = q8_0 ? "q8_0" : kDequantized;
+      const Rest rest = is_lost ? rest_of(c) : Rest::plain;
+      new_tensor(c).action = action_of(rest);
       if (splits_stack(c))
-        add_single_experts(plan_, shard, model_.tensors, config_, options_.plain, q8_0);
-      else if (q8_0)
-        add_q8_0(plan_, shard);
+        add_single_experts(plan_, shard, model_.tensors, config_, options_.plain, rest);
+      else if (rest != Rest::plain)
+        add_blocks(plan_, shard, rest);
       else
         add_decoded(plan_, shard, options_.plain);
     }
@@ -422,12 +424,7 @@ class Planner {
     else
       declare();
     plan_.params_json = params_with_quantization(model_.params, quantization_);
-    for (const auto& [what, modules] : lost_) {
-      const auto& [form, type, reason] = what;
-      plan_.warnings.push_back(fmt::format(
-          "{} {} weights become {}, {} cannot hold them{}: {}", modules.count, form, type,
-          format_->name, reason.empty() ? "" : fmt::format(" ({})", reason), modules.text()));
-    }
+    if (format_ != nullptr) warn(lost_.warnings(format_->name));
     if (config_.text.empty() && !plan_.config_json.empty())
       plan_.warnings.push_back("the input has no config.json, the output gets a bare one");
   }
@@ -485,9 +482,7 @@ class Planner {
   Plan plan_;
   ListedModules modules_;
   std::optional<MatrixPlanner> matrices_;
-  /// Modules that lose precision although the task is to convert, by forms in input and output, and
-  /// reason.
-  std::map<std::array<std::string, 3>, Listed> lost_;
+  LostWeights lost_;
 };
 
 }  // namespace

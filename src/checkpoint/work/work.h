@@ -316,7 +316,20 @@ class Q8Work final : public MatrixWork {
              std::vector<std::byte>& room) const override;
 };
 
+/// MXFP4 of GGUF from MXFP4: codes and exponents in other places.
+class Mxfp4Work final : public MatrixWork {
+ public:
+  Mxfp4Work() : MatrixWork(1) {}
+  std::string_view action() const override { return "kept"; }
+  /// Throws ValueError for an exponent that is NaN.
+  EncodedChunk encode(const MatrixRows& rows, const RowsMethod& method,
+                      Buffers& buffers) const override;
+  void write(const MatrixOutput& to, const MatrixRows& rows, EncodedChunk& chunk,
+             std::vector<std::byte>& room) const override;
+};
+
 /// Work of any kind.
-using Work = std::variant<QuantizeWork, TranscodeWork, CopyWork, Fp8Work, DequantizeWork, Q8Work>;
+using Work =
+    std::variant<QuantizeWork, TranscodeWork, CopyWork, Fp8Work, DequantizeWork, Q8Work, Mxfp4Work>;
 
 }  // namespace nvfp4::checkpoint

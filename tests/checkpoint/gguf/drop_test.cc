@@ -113,8 +113,8 @@ TEST_F(GgufDrop, DroppedWeightsAreNotDequantized) {
   EXPECT_EQ(LoadedModel(dir / "back").tensors.size(), LoadedModel(dir / "a").tensors.size());
 }
 
-/// Rows that are no multiple of GGUF's blocks become BF16, also those of NVFP4. So do embeddings,
-/// to which llama.cpp applies no global scale.
+/// Rows of NVFP4 that are no multiple of GGUF's blocks become BF16. So do embeddings, to which
+/// llama.cpp applies no global scale. MXFP4 stays.
 TEST_F(GgufDrop, WeightsThatGgufCannotHoldBecomeBf16) {
   Json config = llama_config();
   config["intermediate_size"] = 96;
@@ -136,23 +136,28 @@ TEST_F(GgufDrop, WeightsThatGgufCannotHoldBecomeBf16) {
   model.write(dir / "b");
   const auto warnings = convert_checkpoint(to_gguf(dir)).warnings;
   for (const std::string warning :
-       {"1 MXFP4 weights become BF16, gguf cannot hold them (96 columns, not a multiple of 64): "
+       {"1 MXFP4 weights stay as they are (96 columns, not a multiple of 64): "
         "model.layers.0.mlp.down_proj",
         "1 NVFP4 weights become BF16, gguf cannot hold them (96 columns, not a multiple of 64): "
         "model.layers.1.mlp.down_proj",
         "1 NVFP4 weights become BF16, gguf cannot hold them (llama.cpp applies no global scale to "
         "it): model.embed_tokens"})
     EXPECT_THAT(warnings, testing::Contains(warning));
+  EXPECT_EQ(File::open(dir / "m.gguf").find("blk.0.ffn_down.weight")->type->name, "MXFP4");
   convert(dir / "m.gguf", dir / "back", "modelopt");
   convert(dir / "b", dir / "bf16", "bf16");
-  const LoadedModel before(dir / "b"), after(dir / "back"), plain(dir / "bf16");
-  int copied = 0, dequantized = 0;
+  convert(dir / "b", dir / "nvfp4", "modelopt");
+  const LoadedModel before(dir / "b"), after(dir / "back"), plain(dir / "bf16"),
+      nvfp4(dir / "nvfp4");
+  int copied = 0, dequantized = 0, stays = 0;
   for (const auto& [name, tensor] : after.tensors) {
-    const bool rest = name.find("down_proj") != name.npos || name.find("embed") != name.npos;
-    EXPECT_EQ(tensor.bytes, (rest ? plain : before).at(name).bytes) << name;
-    ++(rest ? dequantized : copied);
+    const bool mxfp4 = name.starts_with(layers[0] + "down_proj"),
+               rest = name.find("down_proj") != name.npos || name.find("embed") != name.npos;
+    EXPECT_EQ(tensor.bytes, (mxfp4 ? nvfp4 : rest ? plain : before).at(name).bytes) << name;
+    ++(mxfp4 ? stays : rest ? dequantized : copied);
   }
-  EXPECT_EQ(dequantized, 3);
+  EXPECT_EQ(dequantized, 2);
+  EXPECT_EQ(stays, 4);
   EXPECT_GT(copied, 40);
 }
 

@@ -78,4 +78,29 @@ void Q8Work::write(const MatrixOutput& to, const MatrixRows& rows, EncodedChunk&
   to.writer.write(to.places.codes, static_cast<std::uint64_t>(begin), chunk.codes);
 }
 
+EncodedChunk Mxfp4Work::encode(const MatrixRows& of, const RowsMethod& /*method*/,
+                               Buffers& buffers) const {
+  const WeightSlice& slice = of.slice;
+  const std::int64_t blocks = slice.cols / gguf::kMxBlock;
+  const auto out = grow(buffers.codes, of.rows * blocks * gguf::kMxBlockBytes);
+  const auto codes = grow(buffers.input, slice.cols / 2);
+  const auto exponents = grow(buffers.strip, blocks);
+  for (std::int64_t i = 0; i < of.rows; ++i) {
+    const std::int64_t begin = slice.offset + (of.row + i) * slice.row_stride;
+    of.source.data.read(begin / 2, codes);
+    of.source.scales.read(begin / gguf::kMxBlock, exponents);
+    const auto nan = std::ranges::find(exponents, std::byte{255}) - exponents.begin();
+    require<ValueError>(nan == blocks, "{}: scale {} is NaN", of.source.scales.describe(),
+                        begin / gguf::kMxBlock + nan);
+    gguf::pack_mxfp4(codes, exponents, out.data() + i * blocks * gguf::kMxBlockBytes);
+  }
+  return {out, {}, {}};
+}
+
+void Mxfp4Work::write(const MatrixOutput& to, const MatrixRows& rows, EncodedChunk& chunk,
+                      std::vector<std::byte>& /*room*/) const {
+  const std::int64_t begin = rows.row * rows.slice.cols / gguf::kMxBlock * gguf::kMxBlockBytes;
+  to.writer.write(to.places.codes, static_cast<std::uint64_t>(begin), chunk.codes);
+}
+
 }  // namespace nvfp4::checkpoint
