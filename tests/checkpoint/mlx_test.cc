@@ -84,6 +84,8 @@ TEST_F(Mlx, QuantizesWithGlobalScaleOne) {
   EXPECT_EQ(report.scheme, Scheme::w4a16);
   ASSERT_FALSE(report.warnings.empty());
   EXPECT_THAT(report.warnings.back(), HasSubstr("with a global scale"));
+  const std::string scheme = "scheme w4a4 becomes w4a16: mlx has no scales of inputs";
+  EXPECT_THAT(report.warnings, testing::Contains(scheme));
 
   const LoadedFolder folder(dir / "mlx");
   const Json expected = {{"group_size", 16}, {"bits", 4}, {"mode", "nvfp4"}};
@@ -122,6 +124,51 @@ TEST_F(Mlx, QuantizesWithGlobalScaleOne) {
   convert(dir / "modelopt", dir / "back", "mlx");
   expect_same_tensors(dir / "mlx", dir / "back");
   EXPECT_EQ(LoadedFolder(dir / "back").config.at("quantization"), expected);
+}
+
+/// Experts that lie in two shards become stacks, with the bytes of single experts one behind
+/// another.
+TEST_F(Mlx, ExpertsBecomeStacksOfTheLayer) {
+  std::vector<TestTensor> shards[2];
+  for (int e = 0; e < 3; ++e)
+    for (const char* name : {"gate_proj", "up_proj", "down_proj"})
+      shards[e / 2].push_back(random_tensor(
+          fmt::format("model.layers.0.mlp.experts.{}.{}.weight", e, name),
+          name[0] == 'd' ? std::vector<std::int64_t>{64, 32} : std::vector<std::int64_t>{32, 64}));
+  for (const char* type : {"qwen3_moe", "dots1"}) {  // mlx-lm has another name for those of Dots
+    SCOPED_TRACE(type);
+    fs::remove_all(dir / "out");
+    fs::remove_all(dir / "back");
+    write_model(dir / type, {shards[0], shards[1]}, fmt::format(R"({{"model_type": "{}"}})", type));
+    quantize_checkpoint(dir / type, dir / "out", {"--format", "mlx"});
+    EXPECT_EQ(findings_of(dir / "out"), "");
+    const LoadedModel model(dir / "out");
+    const bool stacks = type != std::string("dots1");
+    EXPECT_EQ(model.tensors.size(), stacks ? 6 : 18);
+    convert(dir / "out", dir / "back", "modelopt");
+    const LoadedModel singles(dir / "back");
+    EXPECT_EQ(singles.at("model.layers.0.mlp.experts.2.down_proj.weight").shape,
+              (std::vector<std::int64_t>{64, 16}));
+    if (!stacks) continue;
+    for (const std::string name : {"gate_proj", "up_proj", "down_proj"}) {
+      std::vector<std::byte> codes, scales;
+      for (int e = 0; e < 3; ++e) {
+        const std::string expert = fmt::format("model.layers.0.mlp.experts.{}.{}", e, name);
+        for (const auto& [all, end] : {std::pair{&codes, ".weight"}, {&scales, ".weight_scale"}}) {
+          const std::vector<std::byte>& bytes = singles.at(expert + end).bytes;
+          all->insert(all->end(), bytes.begin(), bytes.end());
+        }
+      }
+      const std::string stack = "model.layers.0.mlp.switch_mlp." + name;
+      const std::int64_t rows = name[0] == 'd' ? 64 : 32, cols = 96 - rows;
+      EXPECT_EQ(model.at(stack + ".weight").shape, (std::vector<std::int64_t>{3, rows, cols / 8}));
+      EXPECT_EQ(model.at(stack + ".scales").shape, (std::vector<std::int64_t>{3, rows, cols / 16}));
+      EXPECT_EQ(model.at(stack + ".weight").bytes, codes);
+      EXPECT_EQ(model.at(stack + ".scales").bytes, scales);
+    }
+    convert(dir / "back", dir / "again", "mlx");
+    expect_same_tensors(dir / "out", dir / "again");
+  }
 }
 
 TEST_F(Mlx, FoldsGlobalScaleThatIsPowerOfTwo) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -75,6 +76,12 @@ struct ConfigFacts {
 struct ModelConfig;
 /// A function that returns why loaders cannot read a module quantized, or "" if they can.
 using KeptReason = std::function<std::string(const std::string& module)>;
+
+/// The place of an expert's matrix in the stack of its layer.
+struct ExpertPlace {
+  std::string stack;  ///< name of the module that the stack belongs to
+  std::int64_t expert = 0;
+};
 
 /// The suffixes of the scales of an attention's cache, which follow the name of the attention.
 struct CacheScaleNames {
@@ -156,6 +163,10 @@ struct CheckpointFormat {
   bool dequantizes_rest = false;
   /// Makes the writer of an output that is one file of another kind. Null: safetensors.
   MakeContainer container = nullptr;
+  /// Returns the place of an expert's matrix in a stack [experts, N, K], or null for other modules
+  /// and families. Null: there are no such stacks.
+  std::optional<ExpertPlace> (*expert_place)(const std::string& module,
+                                             std::span<const std::string> model_types) = nullptr;
 
   /// Reports whether weights have a global scale. Without one it is 1, and block scales are all.
   bool has_global() const { return !names->global.empty(); }

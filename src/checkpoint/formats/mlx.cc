@@ -3,6 +3,9 @@
 // mlx_lm/utils.py; github.com/ollama/ollama, x/create, x/mlxrunner/model/linear.go.
 #include <fmt/format.h>
 
+#include <charconv>
+
+#include "checkpoint/families/match_names.h"
 #include "checkpoint/formats/format.h"
 
 namespace nvfp4::checkpoint {
@@ -49,6 +52,35 @@ std::string model_module(const std::string& module) {
            : last == "up_proj"   ? "w3"
                                  : last;
   return fmt::format("{}.experts.{}", parent, last);
+}
+
+/// The models whose experts mlx-lm reads from "switch_mlp". Source: mlx_lm/models/*.py.
+constexpr std::string_view kSwitchMlp =
+    "bailing_moe* deepseek deepseek_v2 deepseek_v3 deepseek_v32 ernie4_5_moe exaone_moe glm4_moe "
+    "glm4_moe_lite glm_moe_dsa hunyuan hunyuan_v1_moe kimi_k2 kimi_k25 longcat_flash mellum "
+    "mimo_v2_flash minimax minimax_m2 mixtral olmoe phimoe qwen2_moe qwen3_5_moe qwen3_5_moe_text "
+    "qwen3_moe qwen3_next qwen3_vl_moe";
+
+/// Returns the place of "a.mlp.experts.7.up_proj", or of Mixtral's "a.experts.7.w3".
+std::optional<ExpertPlace> expert_place(const std::string& module,
+                                        std::span<const std::string> model_types) {
+  constexpr std::string_view kExperts = ".experts.";
+  const std::size_t at = module.rfind(kExperts);
+  const auto is_listed = [](const std::string& type) { return is_model_type(kSwitchMlp, type); };
+  if (at == module.npos || std::ranges::none_of(model_types, is_listed)) return std::nullopt;
+  ExpertPlace place;
+  const char* const end = module.data() + module.size();
+  const auto [behind, error] =
+      std::from_chars(module.data() + at + kExperts.size(), end, place.expert);
+  if (error != std::errc() || behind == end || *behind != '.') return std::nullopt;
+  const std::string_view last(behind + 1, end);
+  for (const auto& [numbered, name] :
+       {std::pair{"w1", "gate_proj"}, std::pair{"w2", "down_proj"}, std::pair{"w3", "up_proj"}})
+    if (last == numbered || last == name) {
+      place.stack = fmt::format("{}.switch_mlp.{}", module.substr(0, at), name);
+      return place;
+    }
+  return std::nullopt;
 }
 
 constexpr WeightNames names(std::string_view scales, std::string_view global,
@@ -99,6 +131,7 @@ const CheckpointFormat kMlx = {.name = "mlx",
                                .quantization_config = quantization_config,
                                .config_alias = "quantization",
                                .keeper = keeper,
-                               .dequantizes_rest = true};
+                               .dequantizes_rest = true,
+                               .expert_place = expert_place};
 
 }  // namespace nvfp4::checkpoint

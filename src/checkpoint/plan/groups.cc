@@ -31,7 +31,8 @@ MatrixPlanner::MatrixPlanner(Plan& plan, const TransformOptions& options, Listed
       options_(options),
       modules_(modules),
       declared_(declared),
-      rules_(options.fuse, model_types) {
+      rules_(options.fuse, model_types),
+      model_types_(model_types) {
   if (!options.input_amax) return;
   const std::string text = read_model_text(*options.input_amax);
   plan_.input_amax_fingerprint = fingerprint(text);
@@ -55,6 +56,7 @@ std::uint32_t MatrixPlanner::group(const EncodedTensor& c, std::size_t i) {
       c.stays_stacked ? t.name : rules_.key(slice.module) + (fp8 ? kFp8Key : ""), groups_.size());
   if (fresh) groups_.push_back({.tensor = &c, .matrix = static_cast<std::uint32_t>(i), .fp8 = fp8});
   rules_.see(slice.module);
+  note_expert(slice);
   Draft& group = groups_[it->second];
   ++group.members;
   group.mxfp4 += t.encoding() == Encoding::mxfp4;

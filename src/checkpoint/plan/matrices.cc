@@ -51,8 +51,12 @@ void MatrixPlanner::add_nvfp4(const EncodedTensor& c, std::size_t i, PlannedShar
     output.stack_rows = slice.rows;
     output.stack_begin = static_cast<std::int64_t>(i) * slice.rows * slice.cols;
   }
-  const Places places = c.stays_stacked && i > 0 ? plan_.units.back().places
-                                                 : add_outputs(outputs_of(c, slice), shard);
+  const auto in_stack = place_in_stack(slice.module);
+  RowStack* const stack = in_stack ? &row_stacks_.at(in_stack->stack) : nullptr;
+  if (stack != nullptr) output.first_row = in_stack->expert * slice.rows;
+  const Places places = stack != nullptr ? places_in_stack(c, slice, *stack, in_stack->stack, shard)
+                        : c.stays_stacked && i > 0 ? plan_.units.back().places
+                                                   : add_outputs(outputs_of(c, slice), shard);
   if (!c.stays_stacked || i == 0) {
     modules_.quantized.push_back(c.stays_stacked ? c.source->name : slice.module);
     if (c.scheme == Scheme::w4a16) modules_.weights_only.push_back(modules_.quantized.back());
@@ -68,6 +72,48 @@ void MatrixPlanner::add_nvfp4(const EncodedTensor& c, std::size_t i, PlannedShar
   } else if (c.source->encoding() == Encoding::mxfp4 && unit.as<QuantizeWork>()) {
     rounded_.add(unit.slice.module);
   }
+}
+
+void MatrixPlanner::note_expert(const WeightSlice& slice) {
+  if (plan_.format->expert_place == nullptr) return;
+  const auto place = plan_.format->expert_place(slice.module, model_types_);
+  if (!place) return;
+  RowStack& stack = row_stacks_[place->stack];
+  if (stack.experts++ == 0) {
+    stack.rows = slice.rows;
+    stack.cols = slice.cols;
+  }
+  stack.last = std::max(stack.last, place->expert);
+  stack.fits &= stack.rows == slice.rows && stack.cols == slice.cols;
+}
+
+/// Returns the place of a matrix whose stack is complete, or null.
+std::optional<ExpertPlace> MatrixPlanner::place_in_stack(const std::string& module) const {
+  if (plan_.format->expert_place == nullptr) return std::nullopt;
+  auto place = plan_.format->expert_place(module, model_types_);
+  return place && row_stacks_.at(place->stack).is_whole() ? std::move(place) : std::nullopt;
+}
+
+std::string MatrixPlanner::stack_of(const EncodedTensor& c) const {
+  const auto place = place_in_stack(c.slice(0).module);
+  return place ? place->stack : std::string();
+}
+
+/// Returns the tensors of a stack, which its first matrix adds to the shard.
+Places MatrixPlanner::places_in_stack(const EncodedTensor& c, const WeightSlice& slice,
+                                      RowStack& stack, const std::string& name,
+                                      PlannedShard& shard) {
+  std::uint64_t& bytes = plan_.tensors.back().bytes_after;
+  const std::uint64_t before = bytes;
+  if (stack.bytes == 0) {
+    std::vector<OutputTensor> tensors =
+        plan_.format->tensors(c.scheme, name, slice.rows, slice.cols);
+    for (OutputTensor& out : tensors) out.spec.shape.insert(out.spec.shape.begin(), stack.experts);
+    stack.places = add_outputs(tensors, shard);
+    stack.bytes = bytes - before;
+  }
+  bytes = before + stack.bytes / static_cast<std::uint64_t>(stack.experts);
+  return stack.places;
 }
 
 std::vector<OutputTensor> MatrixPlanner::outputs_of(const EncodedTensor& c,
@@ -115,6 +161,9 @@ void MatrixPlanner::warn(const Listed& of, std::string text) {
 
 void MatrixPlanner::warn() {
   warn_of_missing_statistics(plan_);
+  if (options_.drops_inputs)
+    plan_.warnings.push_back(
+        fmt::format("scheme w4a4 becomes w4a16: {} has no scales of inputs", plan_.format->name));
   warn(rounded_, fmt::format("{} MXFP4 weights are rounded, as weights that loaders fuse with "
                              "them are not MXFP4, and all of them need one global scale",
                              rounded_.count));

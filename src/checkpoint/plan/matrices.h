@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <optional>
 #include <span>
@@ -58,6 +59,9 @@ class MatrixPlanner {
   /// tensor larger and no better.
   void group(EncodedTensor& tensor);
   void decide();
+  /// Returns the name of the stack that holds a matrix of the tensor, or "" for a weight of its
+  /// own.
+  std::string stack_of(const EncodedTensor& tensor) const;
   /// Adds the matrices of the plan's last tensor to the shard.
   void add(const EncodedTensor& tensor, PlannedShard& shard);
   /// Adds warnings about all matrices to the plan.
@@ -84,6 +88,20 @@ class MatrixPlanner {
     std::string module() const { return tensor->slice(matrix).module; }
   };
 
+  /// The matrices of a layer's experts that become one tensor [experts, N, K].
+  struct RowStack {
+    std::int64_t experts = 0, last = 0, rows = 0, cols = 0;
+    bool fits = true;  ///< all have one shape
+    Places places = {};
+    std::uint64_t bytes = 0;
+
+    bool is_whole() const { return fits && last + 1 == experts; }
+  };
+
+  std::optional<ExpertPlace> place_in_stack(const std::string& module) const;
+  void note_expert(const WeightSlice& slice);
+  Places places_in_stack(const EncodedTensor& tensor, const WeightSlice& slice, RowStack& stack,
+                         const std::string& name, PlannedShard& shard);
   std::uint32_t group(const EncodedTensor& tensor, std::size_t i);
   float input_amax(const EncodedTensor& tensor, const WeightSlice& slice);
   std::optional<GlobalScale> own_input(const EncodedTensor& c, const WeightSlice& slice) const;
@@ -108,10 +126,12 @@ class MatrixPlanner {
   ListedModules& modules_;
   const Declared* declared_;
   FuseRules rules_;
+  std::span<const std::string> model_types_;
   InputAmax amaxes_;
   std::string amax_file_;  ///< the source of the amaxes, for messages; empty if there is none
   std::map<std::string, std::size_t> by_key_;  ///< empty after decide()
   std::map<std::string, Kind> kinds_;
+  std::map<std::string, RowStack> row_stacks_;
   std::vector<Draft> groups_;
   std::vector<std::uint32_t> group_of_;  ///< the group of each matrix
   std::size_t copies_ = 0;
@@ -120,5 +140,21 @@ class MatrixPlanner {
   Listed unmeasured_;     ///< FP8 weights whose input scale is 1
   Listed without_input_;  ///< copied weights without an input scale
 };
+
+/// Moves the experts of a stack to the file of its first expert. `files`: what each file has.
+template <class Candidate>
+void gather_stacks(std::vector<std::deque<Candidate>>& files, const MatrixPlanner& matrices) {
+  std::map<std::string, std::size_t> home;
+  for (std::size_t f = 0; f < files.size(); ++f) {
+    std::deque<Candidate> stay;
+    for (Candidate& c : files[f]) {
+      const std::string stack =
+          c.matrices.place == kNone ? std::string() : matrices.stack_of(c.matrices);
+      const std::size_t to = stack.empty() ? f : home.emplace(stack, f).first->second;
+      (to == f ? stay : files[to]).push_back(std::move(c));
+    }
+    files[f] = std::move(stay);
+  }
+}
 
 }  // namespace nvfp4::checkpoint

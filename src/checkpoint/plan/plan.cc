@@ -84,7 +84,10 @@ class Planner {
     plan_.tensors.reserve(model_.tensors.size());
     matrices_.emplace(plan_, options_, modules_, config_.model_types,
                       declared_ ? &*declared_ : nullptr);
-    if (options_.task != Task::decode) group();
+    if (options_.task != Task::decode) {
+      group();
+      gather_stacks(candidates_, *matrices_);
+    }
     if (format_ != nullptr && !format_->single_file.empty()) {
       add_shard(std::string(format_->single_file), 0, model_.files.size());
     } else {

@@ -121,6 +121,7 @@ struct TransformOptions : QuantizeCheckpointOptions {
   std::shared_ptr<const Recipe> layers{};         ///< the parsed recipe; null if there is none
   safetensors::DType plain = safetensors::DType::bf16;  ///< dtype of dequantized weights
   bool rest_is_q8_0 = false;  ///< weights that a GGUF file cannot hold become Q8_0, not BF16
+  bool drops_inputs = false;  ///< the scheme was W4A4, and the format has no scales of inputs
   bool takes_scheme = false;  ///< the schemes are those of the input's NVFP4 weights
   bool weigh_errors = false;  ///< fill Outcome::weighted_error
   /// Text that distinguishes this run from others with the same options.

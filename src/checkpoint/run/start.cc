@@ -125,6 +125,8 @@ RunContext start_run(TransformOptions& options) {
         "w4a4 = {}: format {} has no scales of inputs; hint: leave w4a4 out or take "
         "another format",
         options.w4a4.value_or(0), options.format);
+    options.drops_inputs =
+        options.task == TransformOptions::Task::quantize && options.scheme == Scheme::w4a4;
     options.scheme = Scheme::w4a16;
     options.takes_scheme = false;
   }

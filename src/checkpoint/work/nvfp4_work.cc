@@ -63,10 +63,11 @@ void Nvfp4Work::write(const MatrixOutput& to, const MatrixRows& rows, EncodedChu
   const std::int64_t blocks = rows.slice.cols / kBlock;
   const Arrangement& arrangement = to.format->names->arrangement;
   arrange(arrangement, rows.rows, blocks, chunk, room);
-  to.writer.write_blocks(
-      places.codes, static_cast<std::uint64_t>(rows.row * rows.slice.cols / 2), chunk.codes,
-      places.scales, static_cast<std::uint64_t>(scale_bytes(arrangement.scales, rows.row, blocks)),
-      chunk.scales);
+  const std::int64_t row = output_.first_row + rows.row;
+  to.writer.write_blocks(places.codes, static_cast<std::uint64_t>(row * rows.slice.cols / 2),
+                         chunk.codes, places.scales,
+                         static_cast<std::uint64_t>(scale_bytes(arrangement.scales, row, blocks)),
+                         chunk.scales);
 }
 
 void Nvfp4Work::write_scales(const MatrixOutput& to, const GlobalScale& global) const {

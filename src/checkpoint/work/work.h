@@ -130,6 +130,7 @@ struct Nvfp4Output {
   /// Number of rows of the stack [K, rows] that contains this matrix; 0 for a weight of its own.
   std::int64_t stack_rows = 0;
   std::int64_t stack_begin = 0;   ///< the first element of the matrix in the stack
+  std::int64_t first_row = 0;     ///< of the matrix in a tensor of several matrices
   GlobalScale input = {};         ///< the input scale, where the scheme has one
   bool input_is_given = false;    ///< the input scale is the one of an NVFP4 weight
   bool has_global = true;         ///< the format stores a global scale; otherwise it is 1
