@@ -250,7 +250,7 @@ class View final : public checkpoint::TensorSource {
                               architecture_->model_type);
     require<UnsupportedError>(
         is_packed(t) || t.type->id == kQ8_0 || dtype_of(*t.type),
-        "{}: tensor '{}': {}, must be NVFP4, MXFP4, Q8_0, F32, F16, BF16 or integers", name_,
+        "{}: tensor '{}': {}, must be NVFP4, Q8_0, MXFP4, F32, F16, BF16 or integers", name_,
         printable(t.name), t.type->name);
     require<FormatError>(!is_packed(t) || t.shape.size() >= 2,
                          "{}: tensor '{}': {} with {} dimensions, must have 2 or 3", name_,
