@@ -136,10 +136,10 @@ def _clone_unless_contiguous(x):
     return x if _arrays.is_contiguous(x) else _clone(x)
 
 
-def known_method(method):
-    """Returns `method`. Raises InvalidValueError for an unknown name."""
-    if isinstance(method, str) and method not in (known := _core.method_names()):
-        raise InvalidValueError(f"method = '{method}', must be one of {', '.join(known)}", code="NV0303")
+def known_method(method, argument="method", others=()):
+    """Returns `method`. Raises InvalidValueError for an unknown name that is not one of `others`."""
+    if isinstance(method, str) and method not in (known := [*_core.method_names(), *others]):
+        raise InvalidValueError(f"{argument} = '{method}', must be one of {', '.join(known)}", code="NV0303")
     return method
 
 

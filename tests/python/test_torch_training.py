@@ -185,6 +185,8 @@ def test_wrong_checkpoints_and_models_are_named(folders, tmp_path):
             (lambda: prepare(loaded(source), source), nvfp4.FormatError, "no config.json with a quantization_config"),
             (lambda: prepare(loaded(source), tmp_path / "none"), nvfp4.FormatError, "no config.json"),
             (lambda: prepare(loaded(source), checkpoint, method="best"), nvfp4.InvalidValueError, "method = 'best'"),
+            (lambda: prepare(loaded(source), checkpoint, activations="best"), nvfp4.InvalidValueError,
+             "activations = 'best', must be one of max, .*bf16"),
             (lambda: prepare(FAMILIES["llama"]().to("meta"), checkpoint), nvfp4.UnsupportedError, "device meta"),
             (lambda: prepare(loaded(narrow), checkpoint), nvfp4.FormatError, r"\[64, 128\], the model has \[32, 64\]"),
             (lambda: prepare(loaded(source), fp8), nvfp4.UnsupportedError, "is FP8, all quantized weights must be NVFP4"),

@@ -160,8 +160,8 @@ def prepare(model: nn.Module, checkpoint: Union[str, PathLike], *, method: Optio
     Gradients pass the rounding unchanged. What is trained is what requires_grad. Raises FormatError,
     InvalidValueError and UnsupportedError.
     """
-    for name in filter(None, (method, activations if activations != "bf16" else None)):
-        known_method(name)
+    known_method(method)
+    known_method(activations, "activations", ("bf16",))
     folder = Path(checkpoint).resolve()
     source = _Source(folder)
     layers = {name: layer for name, layer in layers_of(model).items() if not is_transposed(layer)}
