@@ -116,6 +116,19 @@ def test_linear_layers_follow_the_arithmetic_of_the_environment(monkeypatch):
         LinearMethod(None, "W4A16", "a")
 
 
+@pytest.mark.parametrize("scheme, input_scale, expected", [
+    ("W4A16", 0.1, "fp8"), ("W4A4", 0.1, "exact"), ("W4A4", float("nan"), "exact")])
+def test_quantized_inputs_are_multiplied_exactly(monkeypatch, scheme, input_scale, expected):
+    monkeypatch.setenv("NVFP4_ARITHMETIC", "fp8")
+    form, method, layer = FORMS["modelopt"], LinearMethod(FORMS["modelopt"], scheme, "a"), torch.nn.Module()
+    q, method.parts = nvfp4.quantize(torch.from_numpy(normal(5, 32, 64))), [32]
+    for name, tensor in zip(form.names, (q.codes, q.scales.view(torch.float8_e4m3fn), q.global_scale.reshape(1),
+                                         torch.tensor([input_scale]))):
+        layer.register_parameter(name, torch.nn.Parameter(tensor, False))
+    method.process_weights_after_loading(layer)
+    assert method.arithmetic == expected
+
+
 @pytest.mark.parametrize("target, message", [
     ("re:([a-z0-9_.]+)+!$", "no target of config_groups"), ("re:(?!x)([a-z0-9_.]+)+[A-Z]$", "takes more than")])
 def test_a_target_that_re_takes_years_for_ends(target, message):
