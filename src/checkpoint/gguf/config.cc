@@ -116,11 +116,16 @@ void add_heads(Entries& out, const Json& config, const Architecture& architectur
   out.u32("attention.head_count_kv", 1);
   out.optional("attention.q_lora_rank", {"q_lora_rank"});
   out.needed("attention.kv_lora_rank", {"kv_lora_rank"}, 1);
-  const std::int64_t rope = integer_of(config, {"qk_rope_head_dim"}, 0),
-                     latent = integer_of(config, {"kv_lora_rank"}, 0);
+  const auto size = [&](const char* name) {
+    const std::int64_t value = integer_of(config, {name}, 0);
+    require<FormatError>(value >= 0 && value <= 0xFFFFFFFF,
+                         "{}: {} = {}, must be at least 0 and fit 32 bits", file, name, value);
+    return value;
+  };
+  const std::int64_t rope = size("qk_rope_head_dim"), latent = size("kv_lora_rank");
   out.u32("attention.key_length", latent + rope);
   out.u32("attention.value_length", latent);
-  out.u32("attention.key_length_mla", integer_of(config, {"qk_nope_head_dim"}, 0) + rope);
+  out.u32("attention.key_length_mla", size("qk_nope_head_dim") + rope);
   out.needed("attention.value_length_mla", {"v_head_dim"});
   out.needed("rope.dimension_count", {"qk_rope_head_dim"});
   if (const double scale = number_of(rope_of(config), "mscale_all_dim", 0); scale != 0)

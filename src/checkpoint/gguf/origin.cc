@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -27,8 +28,11 @@ LinearHeads heads_of(const Header& header, const Architecture& architecture) {
 
 LatentHeads latent_heads_of(const Header& header, const Architecture& architecture) {
   const auto number = numbers_of(header, architecture);
+  const auto length = [&](std::string_view key) {  // no difference overflows
+    return std::clamp<std::int64_t>(number(key), 0, std::numeric_limits<std::int32_t>::max());
+  };
   return {number("attention.head_count"), number("attention.kv_lora_rank"),
-          number("attention.key_length_mla") - number("rope.dimension_count"),
+          length("attention.key_length_mla") - length("rope.dimension_count"),
           number("attention.value_length_mla")};
 }
 

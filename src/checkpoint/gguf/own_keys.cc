@@ -153,7 +153,8 @@ void add_linear(Entries& out, const Json& config, const std::string& file) {
                             "{}: linear_value_head_dim = {}, must be linear_key_head_dim = {} for "
                             "llama.cpp",
                             file, size, key_size);
-  require<FormatError>(keys > 0 && values % keys == 0 && values <= 0xFFFF && size <= 0xFFFF,
+  require<FormatError>(keys > 0 && values % keys == 0 && values >= 0 && values <= 0xFFFF &&
+                           size >= 0 && size <= 0xFFFF,
                        "{}: linear_num_value_heads = {}, must be a multiple of "
                        "linear_num_key_heads = {}",
                        file, values, keys);

@@ -183,8 +183,10 @@ class View final : public checkpoint::TensorSource {
                               "{}: architecture '{}', must be one of {} to get names back", name_,
                               printable(*name), known);
     require_few_experts();
-    layers_ = header().integer(*name + ".block_count").value_or(0) -
-              header().integer(*name + ".nextn_predict_layers").value_or(0);
+    const auto layers = [&](const char* key) {  // a wrong number is another error
+      return std::clamp<std::int64_t>(header().integer(*name + key).value_or(0), 0, kMostTensors);
+    };
+    layers_ = layers(".block_count") - layers(".nextn_predict_layers");
     config_ = config_of(file_, *architecture_);
     if (header().find("tokenizer.ggml.model") != nullptr)
       warnings_.push_back("the tokenizer is not copied: take its files from the original model");

@@ -145,6 +145,7 @@ ForeignFile file_of(const table::Row& row) {
     if (w[1] == "bool") value = new_bool(w[2] == "1");
     if (w[1] == "text") value = new_text(w[2]);
     if (w[1] == "i32s") value = new_i32s({std::stoi(w[2]), std::stoi(w[3])});
+    if (w[1] == "i64") value = {.type = ValueType::i64, .value = std::int64_t{std::stoll(w[2])}};
     if (w[1] == "u64") value = {.type = ValueType::u64, .value = std::uint64_t{std::stoull(w[2])}};
   }
   return file;

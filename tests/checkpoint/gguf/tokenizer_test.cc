@@ -95,6 +95,15 @@ TEST_F(GgufTokenizer, UnknownKindsAreLeftOut) {
   left_out(tokenizer_json(kLlama3, true), "vocab_size = 1048576, and there are 5 tokens");
 }
 
+/// gguf-py writes them so.
+TEST_F(GgufTokenizer, SpacesInMergesAreEscaped) {
+  Json json = tokenizer_json(kLlama3, true);
+  json["model"]["merges"] = Json::parse(R"([["a ", "b"], ["  ", "c d"]])");
+  write_json(dir / "tokenizer.json", json);
+  EXPECT_EQ(value_of(read(), "tokenizer.ggml.merges").strings,
+            (std::vector<std::string>{"aĠ b", "ĠĠ cĠd"}));
+}
+
 /// Two pieces, and the settings of the training: the model merges pairs.
 constexpr std::string_view kPieces =
     "\x0A\x0A\x0A\x01"

@@ -135,10 +135,11 @@ bool looks_special(std::string_view token) {
 }
 
 /// Replaces each `from` by `to`.
-std::string replaced(std::string text, std::string_view from, std::string_view to) {
-  for (std::size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size())
-    text.replace(at, from.size(), to);
-  return text;
+std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+  std::string out;
+  for (std::size_t at; (at = text.find(from)) != text.npos; text.remove_prefix(at + from.size()))
+    out.append(text.substr(0, at)).append(to);
+  return out.append(text);
 }
 
 class Converter {
