@@ -194,9 +194,10 @@ std::vector<std::string> LostWeights::warnings(std::string_view format) const {
   return lines;
 }
 
+bool has_columns_of_keys(const LogicalTensor& t) { return t.name.ends_with(".kv_b_proj.weight"); }
+
 bool fits_q8_0(const LogicalTensor& t, bool splits_stack) {
-  if (!t.added.empty() || is_bias_stack(t.name)) return false;
-  if (t.name.ends_with(".kv_b_proj.weight")) return false;  // its keys are stored as columns
+  if (!t.added.empty() || is_bias_stack(t.name) || has_columns_of_keys(t)) return false;
   return t.shape.size() == 2 ? t.cols() % gguf::kQ8Block == 0
                              : splits_stack && t.depth() % gguf::kQ8Block == 0;
 }

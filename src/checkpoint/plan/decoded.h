@@ -53,6 +53,9 @@ class LostWeights {
   std::map<std::array<std::string, 3>, Listed> modules_;
 };
 
+/// Reports whether GGUF stores rows of the weight as columns, which blocks of a row cannot be.
+bool has_columns_of_keys(const LogicalTensor& t);
+
 /// Reports whether a weight can be Q8_0: a matrix, or a stack of them if it is split. Biases
 /// cannot.
 bool fits_q8_0(const LogicalTensor& t, bool splits_stack);

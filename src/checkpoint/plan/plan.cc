@@ -306,7 +306,8 @@ class Planner {
   /// Returns the form of a weight that the format cannot hold as NVFP4.
   Rest rest_of(const Candidate& c) const {
     const LogicalTensor& t = *c.tensor;
-    const bool stays = is_gguf() && t.encoding() == Encoding::mxfp4 && t.added.empty();
+    const bool stays =
+        is_gguf() && t.encoding() == Encoding::mxfp4 && t.added.empty() && !has_columns_of_keys(t);
     if (stays && (t.shape.size() == 2 || splits_stack(c))) return Rest::mxfp4;
     return options_.rest_is_q8_0 && fits_q8_0(t, splits_stack(c)) ? Rest::q8_0 : Rest::plain;
   }

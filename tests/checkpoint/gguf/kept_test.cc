@@ -131,6 +131,26 @@ TEST(GgufDeepSeek, KeepsWhatLlamaCppMultipliesByNoScale) {
   EXPECT_GE(kept, 6) << "three in each layer, beside kv_b_proj, which is always kept";
 }
 
+/// Keys of heads are stored as columns, so they cannot be in blocks of a row.
+TEST(GgufDeepSeek, Mxfp4KeysBecomeBf16) {
+  const TempDir dir;
+  write_deepseek(dir / "in");
+  quantize_checkpoint(dir / "in", dir / "a");
+  LoadedFolder model(dir / "a");
+  const std::string name = "model.layers.0.self_attn.kv_b_proj";
+  auto& shard = model.shard_of(name + ".weight");
+  const std::vector<std::int64_t> shape = model.at(name + ".weight").spec.shape;
+  model.remove(name + ".weight");
+  append(shard, mxfp4_matrix(name, shape[0], shape[1], 120, 127));
+  model.write(dir / "b");
+  ConvertOptions options = convert_options(dir / "b", dir / "m.gguf", "gguf");
+  options.allow.drop = true;
+  convert_checkpoint(options);
+  const File m = File::open(dir / "m.gguf");
+  for (const char* keys : {"blk.0.attn_k_b.weight", "blk.0.attn_v_b.weight"})
+    EXPECT_EQ(m.find(keys)->type->name, "BF16") << keys;
+}
+
 /// Nothing is written of a model that llama.cpp names, scales or computes otherwise.
 TEST(GgufUnknown, ModelsAreRefusedByTensorBeforeWriting) {
   const TempDir dir;
