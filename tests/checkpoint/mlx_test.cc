@@ -171,6 +171,25 @@ TEST_F(Mlx, ExpertsBecomeStacksOfTheLayer) {
   }
 }
 
+TEST_F(Mlx, ExpertsWithOtherNumbersStaySingle) {
+  using Names = std::vector<const char*>;
+  for (const Names& names : {Names{"-1.up_proj"}, Names{"1.up_proj", "01.up_proj"},
+                             Names{"1.up_proj", "1.w3"}, Names{"9223372036854775807.up_proj"}}) {
+    SCOPED_TRACE(names.back());
+    std::vector<TestTensor> tensors;
+    for (const char* name : names)
+      tensors.push_back(
+          random_tensor(fmt::format("model.layers.0.mlp.experts.{}.weight", name), {32, 64}));
+    fs::remove_all(dir / "out");
+    write_model(dir / names.back(), {tensors}, R"({"model_type": "qwen3_moe"})");
+    quantize_checkpoint(dir / names.back(), dir / "out", {"--format", "mlx"});
+    const LoadedModel model(dir / "out");
+    EXPECT_EQ(model.tensors.size(), 2 * names.size());
+    for (const auto& [name, tensor] : model.tensors)
+      EXPECT_THAT(name, testing::Not(HasSubstr("switch_mlp")));
+  }
+}
+
 TEST_F(Mlx, FoldsGlobalScaleThatIsPowerOfTwo) {
   write_tiny_llama(dir / "source");
   quantize_checkpoint(dir / "source", dir / "mlx", {"--format", "mlx"});

@@ -72,7 +72,8 @@ std::optional<ExpertPlace> expert_place(const std::string& module,
   const char* const end = module.data() + module.size();
   const auto [behind, error] =
       std::from_chars(module.data() + at + kExperts.size(), end, place.expert);
-  if (error != std::errc() || behind == end || *behind != '.') return std::nullopt;
+  if (error != std::errc() || behind == end || *behind != '.' || place.expert < 0)
+    return std::nullopt;
   const std::string_view last(behind + 1, end);
   for (const auto& [numbered, name] :
        {std::pair{"w1", "gate_proj"}, std::pair{"w2", "down_proj"}, std::pair{"w3", "up_proj"}})

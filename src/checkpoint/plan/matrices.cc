@@ -79,12 +79,12 @@ void MatrixPlanner::note_expert(const WeightSlice& slice) {
   const auto place = plan_.format->expert_place(slice.module, model_types_);
   if (!place) return;
   RowStack& stack = row_stacks_[place->stack];
-  if (stack.experts++ == 0) {
+  if (stack.experts.empty()) {
     stack.rows = slice.rows;
     stack.cols = slice.cols;
   }
-  stack.last = std::max(stack.last, place->expert);
-  stack.fits &= stack.rows == slice.rows && stack.cols == slice.cols;
+  stack.fits &= stack.experts.insert(place->expert).second && stack.rows == slice.rows &&
+                stack.cols == slice.cols;
 }
 
 /// Returns the place of a matrix whose stack is complete, or null.
@@ -108,11 +108,12 @@ Places MatrixPlanner::places_in_stack(const EncodedTensor& c, const WeightSlice&
   if (stack.bytes == 0) {
     std::vector<OutputTensor> tensors =
         plan_.format->tensors(c.scheme, name, slice.rows, slice.cols);
-    for (OutputTensor& out : tensors) out.spec.shape.insert(out.spec.shape.begin(), stack.experts);
+    for (OutputTensor& out : tensors)
+      out.spec.shape.insert(out.spec.shape.begin(), std::ssize(stack.experts));
     stack.places = add_outputs(tensors, shard);
     stack.bytes = bytes - before;
   }
-  bytes = before + stack.bytes / static_cast<std::uint64_t>(stack.experts);
+  bytes = before + stack.bytes / stack.experts.size();
   return stack.places;
 }
 

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -90,12 +91,13 @@ class MatrixPlanner {
 
   /// The matrices of a layer's experts that become one tensor [experts, N, K].
   struct RowStack {
-    std::int64_t experts = 0, last = 0, rows = 0, cols = 0;
-    bool fits = true;  ///< all have one shape
+    std::set<std::int64_t> experts;
+    std::int64_t rows = 0, cols = 0;
+    bool fits = true;  ///< all have one shape, and each expert is there once
     Places places = {};
     std::uint64_t bytes = 0;
 
-    bool is_whole() const { return fits && last + 1 == experts; }
+    bool is_whole() const { return fits && *experts.rbegin() == std::ssize(experts) - 1; }
   };
 
   std::optional<ExpertPlace> place_in_stack(const std::string& module) const;
