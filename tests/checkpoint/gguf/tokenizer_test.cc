@@ -78,6 +78,8 @@ TEST_F(GgufTokenizer, UnknownKindsAreLeftOut) {
       {"/model/vocab/c", "null", "token 'c' has no number"},
       {"/added_tokens/0/id", "null", "'<|begin_of_text|>' has no number"},
       {"/pre_tokenizer/pretokenizers/1/add_prefix_space", "true", "no name for"},
+      {"/pre_tokenizer/pretokenizers/1/use_regex", "true", "no name for"},
+      {"/pre_tokenizer/pretokenizers/1", R"({"type": "ByteLevel"})", "no name for"},
       {"/pre_tokenizer/pretokenizers/1/type", R"("Split")", "no name for"},
       {"/pre_tokenizer/pretokenizers/0/type", R"("ByteLevel")", "no name for"},
       {"/pre_tokenizer/pretokenizers/0/pattern", R"({"String": " "})", "no name for"},
@@ -93,6 +95,20 @@ TEST_F(GgufTokenizer, UnknownKindsAreLeftOut) {
   left_out(tokenizer_json(kLlama3, true), "vocab_size = 0");
   config["vocab_size"] = 1 << 20;
   left_out(tokenizer_json(kLlama3, true), "vocab_size = 1048576, and there are 5 tokens");
+}
+
+TEST_F(GgufTokenizer, BytesAloneSplitByGptTwosExpression) {
+  constexpr const char* kGpt2 = R"({"type": "ByteLevel")";
+  Json json = tokenizer_json(kLlama3, false);
+  for (const char* end : {"}", R"(, "use_regex": true})"}) {
+    json["pre_tokenizer"] = Json::parse(std::string(kGpt2) + end);
+    write_json(dir / "tokenizer.json", json);
+    EXPECT_EQ(std::get<std::string>(value_of(read(), "tokenizer.ggml.pre").value), "gpt-2");
+  }
+  for (const char* end : {R"(, "use_regex": false})", R"(, "add_prefix_space": true})"}) {
+    json["pre_tokenizer"] = Json::parse(std::string(kGpt2) + end);
+    left_out(json, "no name for its pre-tokenizer");
+  }
 }
 
 /// gguf-py writes them so.

@@ -109,7 +109,7 @@ std::string expression_of(const Tree& tokenizer) {
       own = R"(\p{N})";
     else if (type == "Split")
       own = text_member(member_of(step, "pattern"), "Regex");
-    else if (is_last && !flag_of(step, "use_regex"))
+    else if (is_last && member_of(step, "use_regex") == false)  // without the member it is true
       break;
     else if (is_last)
       own = kGpt2;
