@@ -17,7 +17,7 @@ void write_healthy(const TempDir& dir) {
             {"pattern",
              {{"Regex",
                R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}}}},
-           {{"type", "ByteLevel"}}}}}},
+           {{"type", "ByteLevel"}, {"use_regex", false}}}}}},
        {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", {"t 1"}}}}});
   quantize_checkpoint(dir / "source", dir / "a");
   convert(dir / "a", dir / "m.gguf", "gguf");
