@@ -55,8 +55,8 @@ class MoeLayer {
   void forward(const QuantizedView& x, const Routing& routing, const MatrixSpan& out,
                Stream stream) const;
 
-  /// The caller's memory for one call on a GPU. `workspace` is zero before its first call and after
-  /// each, see GemmPlan; `rows` has any values.
+  /// The caller's memory for one call on a GPU, with any values: plans of this layer have no split
+  /// K, whose flags must be zero.
   struct Memory {
     std::span<std::byte> rows, workspace;
   };
