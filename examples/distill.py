@@ -84,8 +84,9 @@ def main():
         remove_unused_columns=False)
     transformers.set_seed(options.seed)
     # The text comes from the model in the dtype of its folder. A window that is trained on again is soon learned by heart.
-    text = generate(load(options.model, given.device, "auto").eval(), options.windows or options.steps * options.batch,
-                    options.length, batch=4096 if options.device == "cuda" else 16)
+    windows = options.windows or options.steps * options.batch * given.world_size
+    text = generate(load(options.model, given.device, "auto").eval(), windows, options.length,
+                    batch=4096 if options.device == "cuda" else 16)
     teacher = load(options.model, given.device).eval().requires_grad_(False)
     student = prepare(load(options.model, given.device), options.checkpoint, method=options.method,
                       activations=options.activations)

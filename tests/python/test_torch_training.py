@@ -215,6 +215,17 @@ def test_distillation_lowers_the_divergence(folders, tmp_path, monkeypatch):
     assert 0 < divergence(tmp_path / "out") < 0.9 * divergence(checkpoint)
 
 
+def test_each_process_distills_with_text_of_its_own(folders, tmp_path, monkeypatch):
+    source, checkpoint = folders("llama")
+    monkeypatch.setattr("sys.argv", ["distill.py", *map(str, (source, checkpoint, tmp_path / "out")), "--steps=3",
+                                     "--batch=2", "--length=4", "--device=cpu"])
+    found = []
+    monkeypatch.setattr(transformers.TrainingArguments, "world_size", 2)
+    monkeypatch.setattr(transformers.Trainer, "train", lambda self: found.append(len(self.train_dataset)))
+    runpy.run_path(str(Path(__file__).parents[2] / "examples/distill.py"), run_name="__main__")
+    assert found == [3 * 2 * 2]
+
+
 def rank_trains(rank, source, checkpoint, out):
     from accelerate import Accelerator, FullyShardedDataParallelPlugin
     from accelerate.utils import DistributedType
