@@ -187,9 +187,9 @@ class GemmPlan {
   Device device() const;
   const std::string& kernel() const;  ///< name as in GemmDescription::kernel
   GemmTileShape tile() const;
-  /// Returns the size of the workspace of gemm() in bytes. The workspace must be zero before its
-  /// first use. Each GEMM restores the zeros that are needed, so any number of plans can share one
-  /// workspace, one after the other.
+  /// Returns the size of the workspace of gemm() in bytes. With max_workspace_bytes above 0 the
+  /// workspace must be zero before its first use. Each GEMM restores the zeros that are needed, so
+  /// any number of plans can share one workspace, one after the other.
   std::int64_t workspace_bytes() const;
 
   struct Impl;
