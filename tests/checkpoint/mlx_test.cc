@@ -190,6 +190,20 @@ TEST_F(Mlx, ExpertsWithOtherNumbersStaySingle) {
   }
 }
 
+TEST_F(Mlx, ExpertsBesideOneThatStaysStaySingle) {
+  const auto expert = [](int number) {
+    return random_tensor(fmt::format("model.layers.0.mlp.experts.{}.up_proj.weight", number),
+                         {32, 64});
+  };
+  write_model(dir / "source", {{expert(0), expert(1)}}, R"({"model_type": "qwen3_moe"})");
+  for (const auto& [ignored, tensors] :
+       {std::pair{"*.experts.0.*", 3}, std::pair{"*.experts.1.*", 3}, std::pair{"none.*", 2}}) {
+    fs::remove_all(dir / "out");
+    quantize_checkpoint(dir / "source", dir / "out", {"--format", "mlx", "--ignore", ignored});
+    EXPECT_EQ(LoadedModel(dir / "out").tensors.size(), tensors) << ignored;
+  }
+}
+
 TEST_F(Mlx, FoldsGlobalScaleThatIsPowerOfTwo) {
   write_tiny_llama(dir / "source");
   quantize_checkpoint(dir / "source", dir / "mlx", {"--format", "mlx"});

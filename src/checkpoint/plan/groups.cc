@@ -56,7 +56,7 @@ std::uint32_t MatrixPlanner::group(const EncodedTensor& c, std::size_t i) {
       c.stays_stacked ? t.name : rules_.key(slice.module) + (fp8 ? kFp8Key : ""), groups_.size());
   if (fresh) groups_.push_back({.tensor = &c, .matrix = static_cast<std::uint32_t>(i), .fp8 = fp8});
   rules_.see(slice.module);
-  note_expert(slice);
+  fp8 ? leave(slice.module) : note_expert(slice);
   Draft& group = groups_[it->second];
   ++group.members;
   group.mxfp4 += t.encoding() == Encoding::mxfp4;

@@ -87,6 +87,12 @@ void MatrixPlanner::note_expert(const WeightSlice& slice) {
                 stack.cols == slice.cols;
 }
 
+void MatrixPlanner::leave(const std::string& module) {
+  if (plan_.format->expert_place == nullptr) return;
+  if (const auto place = plan_.format->expert_place(module, model_types_))
+    row_stacks_[place->stack].fits = false;
+}
+
 /// Returns the place of a matrix whose stack is complete, or null.
 std::optional<ExpertPlace> MatrixPlanner::place_in_stack(const std::string& module) const {
   if (plan_.format->expert_place == nullptr) return std::nullopt;

@@ -59,6 +59,8 @@ class MatrixPlanner {
   /// ValueError for scales of the input that cannot be used, and for an action that makes the
   /// tensor larger and no better.
   void group(EncodedTensor& tensor);
+  /// Notes a module that does not become NVFP4: without it no stack of experts is whole.
+  void leave(const std::string& module);
   void decide();
   /// Returns the name of the stack that holds a matrix of the tensor, or "" for a weight of its
   /// own.
@@ -93,7 +95,7 @@ class MatrixPlanner {
   struct RowStack {
     std::set<std::int64_t> experts;
     std::int64_t rows = 0, cols = 0;
-    bool fits = true;  ///< all have one shape, and each expert is there once
+    bool fits = true;  ///< all are NVFP4 of one shape, and each expert is there once
     Places places = {};
     std::uint64_t bytes = 0;
 

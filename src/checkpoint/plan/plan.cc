@@ -253,6 +253,7 @@ class Planner {
     for (std::deque<Candidate>& file : candidates_)
       for (Candidate& c : file) {
         const bool is_copied = !c.tensor->is_plain() && keeps_fp8(c);
+        if (!c.selection.quantize || is_copied) matrices_->leave(c.tensor->module());
         if (c.selection.quantize && !is_copied) {
           matrices_->group(c.matrices);
         } else if (const auto it = stack_of_.find(c.tensor); it != stack_of_.end()) {
