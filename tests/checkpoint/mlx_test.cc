@@ -196,11 +196,15 @@ TEST_F(Mlx, ExpertsBesideOneThatStaysStaySingle) {
                          {32, 64});
   };
   write_model(dir / "source", {{expert(0), expert(1)}}, R"({"model_type": "qwen3_moe"})");
-  for (const auto& [ignored, tensors] :
-       {std::pair{"*.experts.0.*", 3}, std::pair{"*.experts.1.*", 3}, std::pair{"none.*", 2}}) {
+  for (const auto& [ignored, stacks] : {std::pair{"*.experts.1.*", 0}, std::pair{"none.*", 2}}) {
     fs::remove_all(dir / "out");
     quantize_checkpoint(dir / "source", dir / "out", {"--format", "mlx", "--ignore", ignored});
-    EXPECT_EQ(LoadedModel(dir / "out").tensors.size(), tensors) << ignored;
+    const LoadedModel model(dir / "out");
+    EXPECT_EQ(std::ranges::count_if(
+                  model.tensors,
+                  [](const auto& of) { return of.first.find("switch_mlp") != std::string::npos; }),
+              stacks)
+        << ignored;
   }
 }
 
