@@ -1,7 +1,7 @@
 // NVFP4 of Inkling: stacks of experts. Inkling 2 has a largest magnitude instead of a global scale.
 // Sources: github.com/huggingface/transformers, core_model_loading.py,
 // Inkling2LoopDequantizeExperts, and conversion_mapping.py; github.com/vllm-project/vllm,
-// models/inkling/nvidia/model.py and moe.py.
+// models/inkling/nvidia/model.py and moe.py; github.com/sgl-project/sglang, srt/models/inkling.py.
 #include "checkpoint/formats/format.h"
 
 namespace nvfp4::checkpoint {
@@ -51,7 +51,7 @@ constexpr WeightNames kFirstNames = {.format = &kInkling,
                                      .claims = claims_first};
 constexpr const WeightNames* kReads[] = {&kNames, &kFirstNames};
 /// The loaders of the first Inkling. No engine has an architecture of Inkling 2.
-constexpr std::string_view kLoaders[] = {"vllm"};
+constexpr std::string_view kLoaders[] = {"vllm", "sglang"};
 bool is_declared(std::string_view method) { return method == "inkling" || method == "modelopt"; }
 
 }  // namespace
