@@ -113,6 +113,24 @@ TEST(Stacks, ThatLackAnExpertAreRefused) {
   }
 }
 
+TEST(Stacks, WithTwoExpertsOfOneNumberAreRefused) {
+  const TempDir dir;
+  write_model(dir / "source", {{exact_tensor(kLayer + "gate_up_proj", {2, 64, 96})}},
+              R"({"model_type": "gpt_oss", "hidden_size": 64})");
+  quantize_one_by_one(dir / "source", dir / "q");
+  LoadedFolder model(dir / "q");
+  std::vector<TestTensor>& tensors = model.shards.begin()->second;
+  for (std::size_t i = 0, count = tensors.size(); i < count; ++i)
+    if (const std::size_t at = tensors[i].spec.name.find(".1."); at != std::string::npos) {
+      TestTensor other = tensors[i];
+      other.spec.name.replace(at, 3, ".01.");
+      tensors.push_back(std::move(other));
+    }
+  write_model(dir / "two", {tensors}, read_text(dir / "q" / "config.json"));
+  expect_error<FormatError>([&] { convert(dir / "two", dir / "plain", "bf16"); },
+                            {".01.", "is the same expert as", ".1."});
+}
+
 TEST(Stacks, FamilyWithSingleExpertsHasNone) {
   const TempDir dir;
   std::vector<TestTensor> tensors;

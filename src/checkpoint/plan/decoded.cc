@@ -136,7 +136,10 @@ StackOf find_stacks(std::span<const LogicalTensor> tensors, const ModelConfig& c
     stack.quantized |= !t.is_plain();
     if (encoded != nullptr && encoded->contains(&t))
       encoded_layers.insert(expert_layer_of(t.module()));
-    stack.members[{member->expert, member->projection->part}] = &t;
+    const auto [it, is_new] =
+        stack.members.try_emplace({member->expert, member->projection->part}, &t);
+    require<FormatError>(is_new, "{}: is the same expert as {}, must be another", t.data.describe(),
+                         printable(it->second->name));
   }
   StackOf stacks;
   for (const auto& [name, of] : found) {
