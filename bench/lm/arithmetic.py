@@ -10,29 +10,29 @@ and this package.
 import argparse
 from pathlib import Path
 
-import numpy as np
 import torch
-import transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import nvfp4.transformers  # noqa: F401 (registers the format)
-from nvfp4.evaluate.comparison import columns_of, log_probabilities
+from compared import measure
+from model import Variant
 from nvfp4.evaluate.resampling import Bootstrap
 from nvfp4.evaluate.text import windows
 from nvfp4.torch import Nvfp4Linear
 
 
-def load(folder, dtype):
-    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).cuda().eval()
+class Packed:
+    """A checkpoint on its packed weights."""
 
+    def __init__(self, folder, device):
+        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).to(device).eval()
+        self.layers = [module for module in self.model.modules() if isinstance(module, Nvfp4Linear)]
 
-@torch.no_grad()
-def divergence(model, plain, tokens, batch):
-    """Returns the KL divergence of each window in millinats."""
-    parts = []
-    for part in tokens.cuda().split(batch):
-        p, q = (log_probabilities(one(part[:, :-1]).logits) for one in (plain, model))
-        parts.append(columns_of(p, q, part[:, 1:, None])[0])
-    return np.concatenate(parts) * 1e3
+    def use(self, arithmetic):
+        for layer in self.layers:
+            layer.arithmetic = arithmetic
+
+    log_probabilities = Variant.log_probabilities
 
 
 def main():
@@ -42,20 +42,17 @@ def main():
     a.add_argument("--text", required=True, metavar="FILE", help="documents separated by U+001E")
     a.add_argument("--windows", type=int, default=96, help="number of windows of 512 tokens (96)")
     a.add_argument("--batch", type=int, default=24, help="number of windows at a time (24)")
+    a.add_argument("--device", default="cuda", help="(cuda)")
     options = a.parse_args()
-    tokens = windows(options.text, transformers.AutoTokenizer.from_pretrained(options.model), options.windows)
-    plain, bootstrap = load(options.model, torch.float32), Bootstrap(len(tokens))
+    tokens = windows(options.text, AutoTokenizer.from_pretrained(options.model), options.windows)
+    plain, bootstrap = Variant(options.model, None, options.device), Bootstrap(len(tokens))
     print("| weights | layers | exact | fp8 | ratio |\n|---|---|---|---|---|")
     for folder in options.checkpoints:
-        model, found = load(folder, torch.bfloat16), []
-        layers = [module for module in model.modules() if isinstance(module, Nvfp4Linear)]
-        for arithmetic in ("exact", "fp8"):
-            for layer in layers:
-                layer.arithmetic = arithmetic
-            found.append(divergence(model, plain, tokens, options.batch))
-        exact, fp8 = found
+        model = Packed(folder, options.device)
+        exact, fp8 = measure(model, plain, tokens, {name: name for name in ("exact", "fp8")}, options).values()
         ratio, error = bootstrap.ratio(fp8, exact)
-        print(f"| {Path(folder).name} | {len(layers)} | {exact.mean():.2f} | {fp8.mean():.2f} | {ratio:.3f} ± {error:.3f} |", flush=True)
+        print(f"| {Path(folder).name} | {len(model.layers)} | {exact.mean():.2f} | {fp8.mean():.2f} | {ratio:.3f} ± {error:.3f} |",
+              flush=True)
 
 
 if __name__ == "__main__":
