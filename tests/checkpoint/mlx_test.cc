@@ -171,6 +171,25 @@ TEST_F(Mlx, ExpertsBecomeStacksOfTheLayer) {
   }
 }
 
+TEST_F(Mlx, ExpertsOfMixtralAreGateDownAndUp) {
+  const std::string layer = "model.layers.0.block_sparse_moe.";
+  TestTensor gate = random_tensor(layer + "experts.0.w1.weight", {32, 64}), up = gate;
+  up.spec.name = layer + "experts.0.w3.weight";
+  std::ranges::fill(up.bytes, std::byte{0});
+  write_model(dir / "source", {{gate, random_tensor(layer + "experts.0.w2.weight", {64, 32}), up}},
+              R"({"model_type": "mixtral"})");
+  quantize_checkpoint(dir / "source", dir / "out", {"--format", "mlx"});
+  const LoadedModel model(dir / "out");
+  const auto is_zero = [&](const char* name) {
+    return std::ranges::count(model.at(layer + "switch_mlp." + name + ".weight").bytes,
+                              std::byte{0}) == 32 * 64 / 2;
+  };
+  EXPECT_TRUE(is_zero("up_proj"));
+  EXPECT_FALSE(is_zero("gate_proj") || is_zero("down_proj"));
+  EXPECT_EQ(model.at(layer + "switch_mlp.down_proj.weight").shape,
+            (std::vector<std::int64_t>{1, 64, 4}));
+}
+
 TEST_F(Mlx, ExpertsWithOtherNumbersStaySingle) {
   using Names = std::vector<const char*>;
   for (const Names& names : {Names{"-1.up_proj"}, Names{"1.up_proj", "01.up_proj"},
