@@ -68,6 +68,9 @@ def test_untrained_export_has_the_checkpoints_bytes(folders, tmp_path, family, o
     assert {f.name for f in checkpoint.iterdir()} - {f.name for f in (tmp_path / "out").iterdir()} == {
         "README.md", "nvfp4.files.json"}
     assert (checkpoint / "config.json").read_bytes() == (tmp_path / "out/config.json").read_bytes()
+    # The checkpoint may be read by those who may read the one of prepare().
+    old, new = ((folder / "model.safetensors").stat().st_mode for folder in (checkpoint, tmp_path / "out"))
+    assert old == new
 
 
 @pytest.mark.parametrize("family, options, way", WAYS)

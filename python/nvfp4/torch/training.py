@@ -278,6 +278,7 @@ def export(model: nn.Module, folder: Union[str, PathLike]) -> None:
             with safe_open(file, "pt") as tensors:
                 made = {name: _replaced(name, tensors.get_tensor(name), new.get(name)) for name in tensors.keys()}
                 save_file(made, folder / file.name, tensors.metadata())
+            shutil.copymode(file, folder / file.name)  # save_file lets only its user read the file
         elif file.is_file() and file.name not in _DESCRIPTIONS:
             shutil.copyfile(file, folder / file.name)
 
