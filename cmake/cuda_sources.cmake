@@ -44,8 +44,8 @@ foreach(folder IN LISTS gemm_folders)
     endif()
   elseif(architecture STREQUAL sm100)  # a library's kernels, and some of ours around them
     set(number ${NVFP4_CUDA_ARCHITECTURES})
-  elseif(architecture STREQUAL fp8)
-    set(number 90a)
+  elseif(architecture STREQUAL fp8)  # those with FP8 instructions
+    set(number "89;90a;120f")
   elseif(number GREATER_EQUAL 90)
     string(APPEND number a)
   else()

@@ -93,7 +93,7 @@ double relative_error(const Matrix& x, const Weights& w, const Matrix& out) {
 double time_fp8_peer(const MatrixView& x, const MatrixSpan& out, std::int64_t n, std::byte* staging,
                      int replays) {
   const std::int64_t m = x.rows, k = x.cols;
-  const cuda::fp8::Staging at = cuda::fp8::staging_of(m, n, k);
+  const cuda::fp8::Staging at = cuda::fp8::staging_of(m, n, k, cuda::fp8::kLibraryBytes);
   auto* const codes = reinterpret_cast<std::uint8_t*>(staging + at.x);
   auto* const factors = reinterpret_cast<float*>(staging + at.x_factors);
   return bench::measure(
@@ -164,10 +164,12 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas,
           cublas.multiply(x.view(), w.dense_span(i), out.span(), s);
         },
         replays);
-  if (plan.kernel().starts_with("fp8"))
-    t.fp8_peer = time_fp8_peer(
-        x.view(), out.span(), w.n,
-        space.data() + plan.workspace_bytes() - cuda::fp8::staging_of(m, w.n, w.k).bytes, replays);
+  if (plan.kernel().starts_with("fp8_cublaslt"))
+    t.fp8_peer =
+        time_fp8_peer(x.view(), out.span(), w.n,
+                      space.data() + plan.workspace_bytes() -
+                          cuda::fp8::staging_of(m, w.n, w.k, cuda::fp8::kLibraryBytes).bytes,
+                      replays);
   const auto exists = [&](const std::string& kernel) {
     try {
       multiply(w.packed[0], kernel, {});

@@ -155,9 +155,9 @@ struct GemmDescription {
   /// If true, a row of x gives the same bits for every number of rows. Cost and effect are in
   /// docs/numerics.md. Routed GEMMs on a GPU do not have it.
   bool batch_invariant = false;
-  /// fp8 is for dense W4A16 GEMMs on compute capability 9.0, with BF16 or FP16 output,
-  /// cuBLASLt 12.9 and N a multiple of 16. It is not batch-invariant. docs/numerics.md has its
-  /// error.
+  /// fp8 is for dense W4A16 GEMMs with BF16 or FP16 output and N a multiple of 16, on compute
+  /// capability 9.0 with cuBLASLt 12.9, and on 8.9 and 12.x. It is not batch-invariant.
+  /// docs/numerics.md has its error.
   Arithmetic arithmetic = Arithmetic::exact;
   /// Additional workspace in bytes that a plan may use for split K. It saves time for 9 to 64 rows
   /// if N gives a GPU too few tiles. The bits of out depend on it.

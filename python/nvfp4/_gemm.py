@@ -231,8 +231,8 @@ def plan_gemm(w: PackedWeights, rows: int, *, x_dtype: Any = "bfloat16", out_dty
     autotune   GPU: the fastest kernel that `nvfp4 tune` or an earlier plan measured, from a file;
                otherwise it is measured now, which takes up to some seconds. Not while a graph is
                captured.
-    arithmetic 'exact', or 'fp8': a Hopper GPU rounds x and w to E4M3, with a factor for each row, from
-               a number of rows on. For dense W4A16 GEMMs with 16-bit results and N % 16 == 0
+    arithmetic 'exact', or 'fp8': a Hopper or Ada GPU rounds x and w to E4M3, with a factor for each row,
+               from a number of rows on. For dense W4A16 GEMMs with 16-bit results and N % 16 == 0
     Returns a GemmPlan: kernel, tile, workspace_bytes, rows, form, epilogue, x_dtype, out_dtype; its
     repr is one line. Raises ShapeError, InvalidValueError, UnsupportedError, TypeError.
     """

@@ -1,4 +1,5 @@
-// GEMMs in FP8 by cuBLASLt 12.9 or newer on a Hopper GPU: operands bit for bit, then results.
+// GEMMs in FP8 on a Hopper GPU, by cuBLASLt 12.9 or newer and by mma.sync: operands bit for bit,
+// then results.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 
@@ -87,13 +88,17 @@ TEST_F(CudaArithmetic, RowsOfWAreThoseOfTheReference) {
   }
 }
 
+constexpr const cuda::Architecture* kBoth[] = {&cuda::fp8::kArchitecture,
+                                               &cuda::fp8::kMmaArchitecture};
+
 /// Runs a GEMM of any size in FP8. Two rows of out behind the result must stay as they are.
-Output multiply_fp8(const DenseX& x, const Weights& w, DType type) {
+Output multiply_fp8(const cuda::Architecture* kernels, const DenseX& x, const Weights& w,
+                    DType type) {
   const Placed out = poisoned(type, x.rows() + 2, w.n, w.n + 8, kGpu);
   MatrixSpan span = out.span;
   span.rows = x.rows();
   const Array<float> alpha(w.alpha, kGpu), bias(w.bias, kGpu);
-  const cuda::Architecture* const only[] = {&cuda::fp8::kArchitecture};
+  const cuda::Architecture* const only[] = {kernels};
   const cuda::KernelPlan plan =
       cuda::plan_kernels({.n = w.n, .k = w.k, .m = x.rows()},
                          {.major = 9, .minor = 0, .multiprocessors = 132}, false, only);
@@ -164,8 +169,9 @@ TEST_F(CudaArithmetic, ResultsAreWithinTheirBound) {
         ++seed;
         const Weights w(1, n, k, seed % 2 ? GlobalScope::vector : GlobalScope::tensor, seed);
         const DenseX x(m, k, seed % 5 < 2 ? DType::f16 : DType::bf16, seed);
-        EXPECT_LE(worst_fp8_error(x, w, multiply_fp8(x, w, type), type), 1)
-            << name_of({n, k}, m, seed);
+        for (const cuda::Architecture* kernels : kBoth)
+          EXPECT_LE(worst_fp8_error(x, w, multiply_fp8(kernels, x, w, type), type), 1)
+              << kernels->kernels[0].n << " " << name_of({n, k}, m, seed);
       }
 }
 
@@ -186,8 +192,9 @@ TEST_F(CudaArithmetic, SmallIntegersHaveExactResults) {
     for (std::int64_t r = 0; r < m; ++r)
       for (std::int64_t c = 0; c < k; ++c)
         set(x.memory.span(), r, c, static_cast<float>(static_cast<int>(random() % 5) - 2));
-    const Output out = multiply_fp8(x, w, DType::bf16);
     const Table xs = values_of(x.part(0, m, 0, k)), ws = values_of(w.q.view());
+    const Output outs[] = {multiply_fp8(kBoth[0], x, w, DType::bf16),
+                           multiply_fp8(kBoth[1], x, w, DType::bf16)};
     for (std::int64_t r = 0; r < m; ++r)
       for (std::int64_t c = 0; c < n; ++c) {
         double sum = 0;
@@ -195,7 +202,9 @@ TEST_F(CudaArithmetic, SmallIntegersHaveExactResults) {
         const auto y =
             static_cast<float>(sum * static_cast<double>(kAlpha * w.q.global_scale()[c]) +
                                static_cast<double>(w.bias[static_cast<std::size_t>(c)]));
-        ASSERT_EQ(out.part(r, 1, c, 1).at(0, 0), BF16::from_float(y).to_float()) << r << " " << c;
+        for (const Output& out : outs)
+          ASSERT_EQ(out.part(r, 1, c, 1).at(0, 0), BF16::from_float(y).to_float())
+              << &out - outs << " " << r << " " << c;
       }
   }
 }
@@ -205,23 +214,18 @@ TEST_F(CudaArithmetic, RowWithoutNumbersIsNaNAlone) {
   DenseX x(5, 128, DType::bf16, 3);
   set(x.memory.span(), 1, 7, INFINITY);
   set(x.memory.span(), 3, 0, NAN);
-  const Output out = multiply_fp8(x, w, DType::bf16);
-  for (std::int64_t r = 0; r < 5; ++r)
-    for (std::int64_t c = 0; c < 64; ++c)
-      EXPECT_EQ(std::isnan(out.part(r, 1, c, 1).at(0, 0)), r == 1 || r == 3) << r << " " << c;
+  for (const cuda::Architecture* kernels : kBoth) {
+    const Output out = multiply_fp8(kernels, x, w, DType::bf16);
+    for (std::int64_t r = 0; r < 5; ++r)
+      for (std::int64_t c = 0; c < 64; ++c)
+        EXPECT_EQ(std::isnan(out.part(r, 1, c, 1).at(0, 0)), r == 1 || r == 3) << r << " " << c;
+  }
 }
 
-TEST_F(CudaArithmetic, PlanRunsInAGraph) {
-  constexpr std::int64_t kN = 2048, kK = 2048;
-  const std::int64_t m = cuda::fp8::fewest_rows(kN, kK);
-  const Weights w(1, kN, kK, GlobalScope::tensor, 4);
-  GemmDescription d{.m = m - 1, .arithmetic = Arithmetic::fp8};
-  EXPECT_THAT(plan_gemm(w.packed, d).kernel(), testing::StartsWith("sm90_"));
-  d.m = m;
-  const GemmPlan plan = plan_gemm(w.packed, d);
-  EXPECT_EQ(plan.kernel(), "fp8_cublaslt_m128n128k128");
-  const Matrix x = to_device(make(Fill::gaussian, m, kK, 3, DType::bf16).view(), kGpu);
-  Matrix out(DType::bf16, m, kN, kGpu), replayed(DType::bf16, m, kN, kGpu);
+/// Runs a plan by a graph and alone.
+void expect_same_in_graph(const GemmPlan& plan, const Weights& w, std::int64_t m) {
+  const Matrix x = to_device(make(Fill::gaussian, m, w.k, 3, DType::bf16).view(), kGpu);
+  Matrix out(DType::bf16, m, w.n, kGpu), replayed(DType::bf16, m, w.n, kGpu);
   Matrix space = to_device(Matrix(DType::f32, 1, plan.workspace_bytes() / 4).view(), kGpu);
   const auto run = [&](Matrix& to, Stream stream) {
     gemm(plan, {.x = x.view(), .weights = w.packed, .out = to.span()},
@@ -245,6 +249,28 @@ TEST_F(CudaArithmetic, PlanRunsInAGraph) {
   EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
   EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+}
+
+TEST_F(CudaArithmetic, PlansRunInAGraph) {
+  const char* const given = std::getenv("NVFP4_GEMM_ARCHITECTURE");
+  const std::string before = given == nullptr ? "" : given;
+  const Weights w(1, 2048, 2048, GlobalScope::tensor, 4);
+  const std::int64_t fewest = cuda::fp8::fewest_rows(w.n, w.k, {.major = 9, .minor = 0});
+  const struct {
+    const char *architecture, *few, *many;
+  } kCases[] = {{"", "sm90_", "fp8_cublaslt_m128n128k128"},
+                {"sm80", "sm80_", "fp8_mma_m128n256k64"}};
+  std::int64_t other = 0;  // plans of one description are kept
+  for (const auto& c : kCases) {
+    setenv("NVFP4_GEMM_ARCHITECTURE", c.architecture, 1);
+    GemmDescription d{.m = fewest - ++other, .arithmetic = Arithmetic::fp8};
+    EXPECT_THAT(plan_gemm(w.packed, d).kernel(), testing::StartsWith(c.few));
+    d.m = fewest + other;
+    const GemmPlan plan = plan_gemm(w.packed, d);
+    EXPECT_EQ(plan.kernel(), c.many);
+    expect_same_in_graph(plan, w, d.m);
+  }
+  setenv("NVFP4_GEMM_ARCHITECTURE", before.c_str(), 1);
 }
 
 }  // namespace nvfp4::test::tensor_core_arithmetic_test

@@ -1,10 +1,12 @@
-// Tiles of weights as E4M3 on the CPU, lane by lane: every scale under every code.
+// FP8 on the CPU, thread by thread: tiles of weights as E4M3, every scale under every code, and the
+// GEMM by mma.sync.
 #include <gtest/gtest.h>
 
 #include <random>
 #include <vector>
 
 #include "backends/cuda/gemm/fp8/decode_tile.cuh"
+#include "backends/cuda/gemm/fp8/mma_kernel.cuh"
 #include "quantizers/fp8_rows.h"
 
 namespace nvfp4::cuda::fp8 {
@@ -84,6 +86,64 @@ TEST(EmulatedFp8Tiles, AnyTileIsNearest) {
     for (auto& row : v.scales)
       for (std::uint8_t& s : row) s = static_cast<std::uint8_t>(random() % 8 ? random() : 0);
     expect_nearest(v);
+  }
+}
+
+/// Sums are exact. The last rows and columns are part of a tile and of a stage; 2200 rows have two
+/// bands of tiles.
+TEST(EmulatedFp8Tiles, GemmHasTheSumsOfItsTiles) {
+  const struct {
+    int n, k, rows;
+  } kCases[] = {{280, 336, 131}, {24, 16, 2200}, {16, 80, 3}};
+  std::mt19937 random(1);
+  for (const auto& c : kCases) {
+    const auto codes = [&](int rows, std::vector<float>& values) {
+      std::vector<std::uint8_t> all(static_cast<std::size_t>(rows * c.k));
+      for (std::uint8_t& code : all) {
+        values.push_back(static_cast<float>(static_cast<int>(random() % 9) - 4) / 4);
+        code = E4M3::from_float(values.back()).bits;
+      }
+      return all;
+    };
+    const auto factors = [&](int rows) {
+      std::vector<float> all(static_cast<std::size_t>(rows));
+      for (float& f : all) f = std::ldexp(1.0f, static_cast<int>(random() % 5) - 2);
+      return all;
+    };
+    std::vector<float> w_values, x_values, out(static_cast<std::size_t>(c.rows * c.n), NAN);
+    const std::vector<std::uint8_t> w = codes(c.n, w_values), x = codes(c.rows, x_values);
+    const std::vector<float> w_factors = factors(c.n), x_factors = factors(c.rows);
+    KernelArguments p;
+    p.weights = w.data();
+    p.n = c.n;
+    p.w_global = w_factors.data();
+    p.x_global = x_factors.data();
+    p.w_global_per_row = p.x_global_per_row = true;
+    p.factor = 1 / kFragmentUnit;
+    p.bias = w_factors.data();
+    p.x = x.data();
+    p.k = c.k;
+    p.m_end = p.m_total = c.rows;
+    p.out = out.data();
+    p.out_type = DType::f32;
+    p.out_stride = c.n;
+    emulated::launch(
+        static_cast<int>(mma_blocks({.n = c.n, .m = c.rows})), MmaConfig::kThreads, false,
+        [](const void* of) {
+          multiply_tile(*static_cast<const KernelArguments*>(of), emulated::shared_memory());
+        },
+        &p);
+    for (int r = 0; r < c.rows; ++r)
+      for (int i = 0; i < c.n; ++i) {
+        float sum = 0;
+        for (int k = 0; k < c.k; ++k)
+          sum += x_values[static_cast<std::size_t>(r * c.k + k)] *
+                 w_values[static_cast<std::size_t>(i * c.k + k)];
+        const float factor = w_factors[static_cast<std::size_t>(i)];
+        ASSERT_EQ(out[static_cast<std::size_t>(r * c.n + i)],
+                  sum * factor * x_factors[static_cast<std::size_t>(r)] + factor)
+            << c.n << " x " << c.k << " row " << r << " column " << i;
+      }
   }
 }
 

@@ -9,37 +9,53 @@ namespace nvfp4::cuda::gemm_plan_fp8_test {
 
 using testing::HasSubstr;
 
+constexpr Capability kH100{.major = 9, .minor = 0, .multiprocessors = 132};
+constexpr Capability kL40S{.major = 8, .minor = 9, .multiprocessors = 142};
+constexpr Capability kRtx5090{.major = 12, .minor = 0, .multiprocessors = 170};
+
 TEST(GemmPlanFp8, IsChosenFromSomeHundredsOfRowsOn) {
   const struct {
     std::int64_t n, k, most;
   } kCases[] = {{57344, 8192, 550}, {8192, 28672, 650}, {28672, 4096, 650}, {4096, 4096, 1300}};
-  for (const auto& c : kCases) {
-    EXPECT_LE(fp8::fewest_rows(c.n, c.k), c.most) << c.n;
-    EXPECT_GT(fp8::fewest_rows(c.n, c.k), 300) << c.n;
+  for (const Capability& gpu : {kH100, kL40S, kRtx5090}) {
+    for (const auto& c : kCases) {
+      EXPECT_LE(fp8::fewest_rows(c.n, c.k, gpu), c.most) << c.n;
+      EXPECT_GT(fp8::fewest_rows(c.n, c.k, gpu), 100) << c.n;
+    }
+    // A small matrix never has more rows than it costs to quantize them.
+    EXPECT_GT(fp8::fewest_rows(16, 4096, gpu), 1 << 20);
+    for (std::int64_t n = 512; n < 100'000; n *= 2)
+      EXPECT_GE(fp8::fewest_rows(n, 4096, gpu), fp8::fewest_rows(2 * n, 4096, gpu)) << n;
   }
-  // A small matrix never has more rows than it costs to quantize them.
-  EXPECT_GT(fp8::fewest_rows(16, 4096), 1 << 20);
-  for (std::int64_t n = 512; n < 100'000; n *= 2)
-    EXPECT_GE(fp8::fewest_rows(n, 4096), fp8::fewest_rows(2 * n, 4096)) << n;
 }
 
 TEST(GemmPlanFp8, WorkspaceHasBothOperandsBehindTheFlags) {
-  const Architecture* const only[] = {&fp8::kArchitecture};
-  const KernelPlan plan = plan_kernels(
-      {.n = 128, .k = 96, .m = 5}, {.major = 9, .minor = 0, .multiprocessors = 132}, false, only);
-  EXPECT_EQ(staging_offset(plan), 4096);
-  EXPECT_EQ(call_workspace_bytes(plan),
-            4096 + 128 * 96 + 2 * 512 + 256 + fp8::kLibraryBytes + 256 + 512);
-  EXPECT_THAT(describe(plan), HasSubstr("5 rows: fp8_cublaslt_m128n128k128, 1 blocks; E4M3 with a "
-                                        "factor for each row, as cuBLASLt adds up"));
-  for (const Architecture* a : architectures()) EXPECT_NE(a, &fp8::kArchitecture);
+  const struct {
+    const Architecture& of;
+    Capability gpu;
+    std::int64_t library;
+    const char* text;
+  } kCases[] = {{fp8::kArchitecture, kH100, fp8::kLibraryBytes,
+                 "5 rows: fp8_cublaslt_m128n128k128, 1 blocks; E4M3 with a factor for each row, as "
+                 "cuBLASLt adds up"},
+                {fp8::kMmaArchitecture, kL40S, 0,
+                 "5 rows: fp8_mma_m128n256k64, 1 blocks; E4M3 with a factor for each row, K in "
+                 "order by tensor cores"}};
+  for (const auto& c : kCases) {
+    const Architecture* const only[] = {&c.of};
+    const KernelPlan plan = plan_kernels({.n = 128, .k = 96, .m = 5}, c.gpu, false, only);
+    EXPECT_EQ(staging_offset(plan), 4096);
+    EXPECT_EQ(call_workspace_bytes(plan), 4096 + 128 * 96 + 2 * 512 + 256 + c.library + 256 + 512);
+    EXPECT_THAT(describe(plan), HasSubstr(c.text));
+    for (const Architecture* a : architectures()) EXPECT_NE(a, &c.of);
+  }
 }
 
 TEST(GemmPlanFp8, OtherGpusAreRefusedByName) {
-  EXPECT_EQ(fp8::why_unusable({.major = 9, .minor = 0}), "");
-  for (const auto& [major, minor] : {std::pair{8, 0}, {8, 6}, {8, 9}, {10, 0}, {12, 0}})
+  for (const Capability& gpu : {kH100, kL40S, kRtx5090}) EXPECT_EQ(fp8::why_unusable(gpu), "");
+  for (const auto& [major, minor] : {std::pair{8, 0}, {8, 6}, {8, 7}, {10, 0}, {11, 0}})
     EXPECT_THAT(fp8::why_unusable({.major = major, .minor = minor}),
-                HasSubstr(fmt::format("compute capability 9.0, not {}.{}", major, minor)));
+                HasSubstr(fmt::format("8.9, 9.0 or 12.x, not {}.{}", major, minor)));
 }
 
 TEST(GemmPlanFp8, WhatFp8CannotComputeIsUnsupported) {

@@ -107,11 +107,14 @@ KernelPlan choose(const GemmDescription& d, Device device) {
   find_architecture(capability, usable_architectures());
   require_limits(d, device);
   if (d.arithmetic == Arithmetic::fp8) {
+    // On Hopper mma.sync multiplies only if NVFP4_GEMM_ARCHITECTURE names it.
+    const bool by_library =
+        capability.major == 9 && usable_architectures().front() == architectures().front();
     std::string reason = fp8::why_unusable(capability);
-    if (reason.empty()) reason = cublaslt::why_unusable_for_fp8();
+    if (reason.empty() && by_library) reason = cublaslt::why_unusable_for_fp8();
     require<UnsupportedError>(reason.empty(), "plan_gemm: arithmetic = fp8 {}", reason);
-    const Architecture* const only[] = {&fp8::kArchitecture};
-    if (d.m >= fp8::fewest_rows(d.n, d.k) && has_fp8(d, device))
+    const Architecture* const only[] = {by_library ? &fp8::kArchitecture : &fp8::kMmaArchitecture};
+    if (d.m >= fp8::fewest_rows(d.n, d.k, capability) && (!by_library || has_fp8(d, device)))
       return plan_kernels(problem_of(d), capability, false, only);
   }
   return choose(d, capability);
@@ -138,7 +141,7 @@ void plan(GemmPlan::Impl& plan) {
   GemmDescription d = plan.description;
   auto chosen = std::make_shared<KernelPlan>(choose(d, plan.device));
   d.arithmetic = Arithmetic::exact;  // of the kernels that are measured
-  if (d.autotune && d.m > 0 && chosen->architecture != &fp8::kArchitecture)
+  if (d.autotune && d.m > 0 && chosen->architecture->name != fp8::kArchitecture.name)
     *chosen =
         tuner_of(plan.device).plan(d, *chosen, tune_file(), measuring_on(plan.device), plan.tuned);
   require<UnsupportedError>(chosen->architecture->launch != nullptr,

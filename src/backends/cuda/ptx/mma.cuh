@@ -51,6 +51,16 @@ __device__ __forceinline__ void mma_m16n8k16(float* d, const std::uint32_t (&a)[
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/// Computes d += a · b of E4M3 for 16 rows and 8 columns (source: PTX ISA, mma.m16n8k32; sm_89).
+__device__ __forceinline__ void mma_m16n8k32_e4m3(float* d, const std::uint32_t (&a)[4],
+                                                  std::uint32_t b0, std::uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 /// Computes d += a · b for 16 rows and 8 columns. The low 13 bits of the FP32 values of `a` and `b`
 /// are ignored (source: PTX ISA, mma.m16n8k8 with .tf32).
 __device__ __forceinline__ void mma_m16n8k8_tf32(float (&d)[4], float a0, float a1, float a2,

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "backends/cuda/gemm/fp8/fp8.h"
@@ -12,6 +13,26 @@ namespace {
 
 /// One entry, because the library chooses its own tiles.
 constexpr Kernel kKernels[] = {{MainloopKind::cublaslt, 128, 128, 1}};
+
+constexpr Kernel kMmaKernels[] = {{MainloopKind::mma, kMmaTile.m, kMmaTile.n}};
+
+/// Operations and bytes in a microsecond, with some hundreds of rows; `start` in microseconds.
+struct Rates {
+  int major, minor;  ///< minor -1: any
+  double exact, fp8, bytes, start;
+};
+/// 9.0: fitted to an H100. The others are estimates: NVIDIA's numbers of an L40S and an RTX 5090,
+/// operations at 65 and 75 %, memory at 85 %.
+constexpr Rates kRates[] = {{9, 0, 730e6, 1300e6, 2.6e6, 9.5},
+                            {8, 9, 235e6, 550e6, 0.73e6, 12},
+                            {12, -1, 136e6, 314e6, 1.5e6, 12}};
+
+const Rates* rates_of(const Capability& gpu) {
+  const auto* const found = std::ranges::find_if(kRates, [&](const Rates& r) {
+    return r.major == gpu.major && (r.minor < 0 || r.minor == gpu.minor);
+  });
+  return found == std::end(kRates) ? nullptr : found;
+}
 
 }  // namespace
 
@@ -37,24 +58,42 @@ const Architecture kArchitecture{
 #else
     .launch = nullptr,
 #endif
-    .staging_bytes = [](const KernelProblem& p) { return staging_of(p.m, p.n, p.k).bytes; },
+    .staging_bytes =
+        [](const KernelProblem& p) { return staging_of(p.m, p.n, p.k, kLibraryBytes).bytes; },
 };
 
+const Architecture kMmaArchitecture = [] {
+  Architecture a = kArchitecture;
+  a.kernels = kMmaKernels;
+  a.choose = [](const KernelProblem& problem) {
+    return std::array<PlanPart, 2>{{{problem.m, {.m = kMmaTile.m, .n = kMmaTile.n}}, {}}};
+  };
+  a.stage_k = [](const KernelConfig&) { return kMmaTile.k; };
+  a.grid = [](const KernelProblem& p, const KernelConfig&) { return mma_blocks(p); };
+  a.summation = [](const KernelProblem&, const KernelConfig&) -> std::string {
+    return "E4M3 with a factor for each row, K in order by tensor cores";
+  };
+#ifdef NVFP4_WITH_CUDA
+  a.launch = launch_mma;
+#endif
+  a.staging_bytes = [](const KernelProblem& p) { return staging_of(p.m, p.n, p.k).bytes; };
+  return a;
+}();
+
 std::string why_unusable(const Capability& gpu) {
-  if (gpu.major == 9 && gpu.minor == 0) return "";
+  if (rates_of(gpu) != nullptr) return "";
   return fmt::format(
-      "needs a GPU of compute capability 9.0, not {}.{}, which has no FP8 instructions or, in "
-      "cuBLASLt, no factors of rows",
+      "needs a GPU of compute capability 8.9, 9.0 or 12.x, not {}.{}, which has no FP8 "
+      "instructions or no FP8 kernels here",
       gpu.major, gpu.minor);
 }
 
-std::int64_t fewest_rows(std::int64_t n, std::int64_t k) {
-  // Fitted to an H100, in µs: TFLOP/s in BF16 and in FP8 with some hundreds of rows, and the bytes
-  // that a call reads and writes: 25/16 for an element of W, 3 for an element of x.
-  constexpr double kExact = 730e6, kFp8 = 1300e6, kBytes = 2.6e6, kStart = 9.5;
+std::int64_t fewest_rows(std::int64_t n, std::int64_t k, const Capability& gpu) {
+  const Rates& r = *rates_of(gpu);
   const double w = static_cast<double>(n) * static_cast<double>(k);
-  const double constant = kStart + w * (1 + 9.0 / 16) / kBytes;
-  const double saved = 2 * w * (1 / kExact - 1 / kFp8) - 3 * static_cast<double>(k) / kBytes;
+  // A call reads and writes 25/16 bytes for an element of W, 3 for an element of x.
+  const double constant = r.start + w * (1 + 9.0 / 16) / r.bytes;
+  const double saved = 2 * w * (1 / r.exact - 1 / r.fp8) - 3 * static_cast<double>(k) / r.bytes;
   constexpr double kMost = 1 << 30;
   return static_cast<std::int64_t>(saved <= constant / kMost ? kMost : std::ceil(constant / saved));
 }

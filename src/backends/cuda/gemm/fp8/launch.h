@@ -11,7 +11,9 @@ namespace nvfp4::cuda::fp8 {
 /// operands: launch() replaces them, and cublaslt::is_supported() reads none.
 cublaslt::Product product_of(std::int64_t m, std::int64_t n, std::int64_t k, DType out);
 
-/// Enqueues the kernels before a GEMM of the library, and the GEMM: see Architecture::launch.
+/// Enqueues the kernels that stage x and W, and the GEMM of the library or by mma.sync: see
+/// Architecture::launch.
 void launch(const KernelPlan& plan, const FragmentGemmJob& job, std::span<std::byte> workspace);
+void launch_mma(const KernelPlan& plan, const FragmentGemmJob& job, std::span<std::byte> workspace);
 
 }  // namespace nvfp4::cuda::fp8

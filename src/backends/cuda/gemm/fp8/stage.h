@@ -4,7 +4,7 @@
 
 #include "backends/cuda/gemm/arguments.h"
 
-/// The kernels before a GEMM of the library.
+/// The kernels that quantize x and decode W, and the GEMM by mma.sync.
 namespace nvfp4::cuda::fp8 {
 
 /// Rounds the rows of x, BF16 or FP16, to E4M3 [rows, cols]. Rows start at multiples of 16 bytes.
@@ -19,5 +19,8 @@ struct StagedWeights {
 };
 /// Decodes the packed weights of group 0.
 void decode_weights(const KernelArguments& p, const StagedWeights& to, cudaStream_t stream);
+
+/// Multiplies by mma.sync. p.x and p.weights are E4M3, p.x_global and p.w_global their factors.
+void multiply_by_mma(const KernelArguments& p, int blocks, cudaStream_t stream);
 
 }  // namespace nvfp4::cuda::fp8
