@@ -1,13 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "checkpoint/base/options_error.h"
+#include "checkpoint/base/error_codes.h"
 #include "checkpoint/safetensors/apart.h"
 #include "command_line.h"
 #include "commands.h"

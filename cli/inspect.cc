@@ -10,7 +10,6 @@
 #include <set>
 
 #include "checkpoint/compare/inspect_blocks.h"
-#include "checkpoint/match/is_number.h"
 #include "checkpoint/match/pattern.h"
 #include "command_line.h"
 #include "commands.h"

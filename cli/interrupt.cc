@@ -1,5 +1,3 @@
-#include "interrupt.h"
-
 #include <fmt/format.h>
 
 #include <string_view>
@@ -8,6 +6,7 @@
 #include "checkpoint/base/shell_word.h"
 #include "platform/terminal.h"
 #include "terminal.h"
+#include "write_run.h"
 
 namespace nvfp4::cli {
 namespace {

@@ -12,17 +12,15 @@
 #include <vector>
 
 #include "checkpoint/base/error_codes.h"
-#include "checkpoint/base/options_error.h"
 #include "command_line.h"
 #include "commands.h"
 #include "help.h"
-#include "interrupt.h"
 #include "nvfp4/checkpoint/verify.h"
 #include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
 #include "platform/terminal.h"
 #include "terminal.h"
-#include "unknown.h"
+#include "write_run.h"
 
 namespace nvfp4::cli {
 namespace {

@@ -7,6 +7,7 @@
 #include "command_line.h"
 #include "commands.h"
 #include "nvfp4/checkpoint/checkpoint.h"
+#include "nvfp4/checkpoint/convert.h"
 #include "terminal.h"
 #include "write_run.h"
 
@@ -31,11 +32,31 @@ void run(QuantizeArguments& options) {
                          options.format});
 }
 
+void check(ConvertOptions& options) {
+  checkpoint::check_given(options);
+  const std::string of_name = default_format(options.output);
+  if (options.to.empty() && is_one_file(of_name)) options.to = of_name;
+  if (options.to.empty()) throw CLI::RequiredError("--to");
+}
+
+void run(ConvertArguments& options) {
+  const QuantizeReport report = run_reported<ConvertOptions>(
+      "convert", is_one_file(options.to), options, options.quiet, convert_checkpoint);
+  if (options.json) return print(to_json(report) + "\n");
+  if (!options.quiet) print_summary(report, {options.input, options.output, "", options.to});
+}
+
 }  // namespace
 
 void add_quantize(CLI::App& app) {
   auto arguments = std::make_shared<QuantizeArguments>();
   CommandLine line(app, "quantize", *arguments);
+  line.callback([arguments] { run(*arguments); }, [arguments] { check(*arguments); });
+}
+
+void add_convert(CLI::App& app) {
+  auto arguments = std::make_shared<ConvertArguments>();
+  CommandLine line(app, "convert", *arguments);
   line.callback([arguments] { run(*arguments); }, [arguments] { check(*arguments); });
 }
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -13,7 +12,6 @@
 #include <utility>
 
 #include "checkpoint/base/error_codes.h"
-#include "commands.h"
 #include "nvfp4/checkpoint/safetensors.h"
 
 namespace nvfp4::cli {

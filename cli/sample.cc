@@ -1,10 +1,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdint>
-#include <limits>
 #include <memory>
-#include <string>
 
 #include "command_line.h"
 #include "commands.h"

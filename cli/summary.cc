@@ -1,5 +1,3 @@
-#include "summary.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,6 +14,7 @@
 #include "checkpoint/base/shell_word.h"
 #include "nvfp4/runtime.h"
 #include "terminal.h"
+#include "write_run.h"
 
 namespace nvfp4::cli {
 namespace {

@@ -3,16 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "command_line.h"
 #include "commands.h"
-#include "core/printable.h"
 #include "nvfp4/error.h"
 #include "nvfp4/gemm.h"
 #include "terminal.h"

@@ -1,11 +1,10 @@
-#include "unknown.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "checkpoint/base/option_values.h"
 #include "core/nearest_name.h"
+#include "help.h"
 
 namespace nvfp4::cli {
 namespace {

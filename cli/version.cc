@@ -1,6 +1,5 @@
 // Prints nvfp4 --version; with --verbose also the properties of the build and machine.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "backends/cuda_build.h"
 #include "commands.h"

@@ -1,18 +1,39 @@
 #pragma once
 
+#include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "command_line.h"
-#include "interrupt.h"
 #include "nvfp4/checkpoint/checkpoint.h"
 #include "report/report.h"
 #include "report_file.h"
-#include "summary.h"
 #include "terminal.h"
 
 /// The common work of quantize, convert and repair around the function of the library.
 namespace nvfp4::cli {
+
+/// Stores the words of the command line, the program's name first. on_interrupt() prints them.
+void remember_command_line(std::vector<std::string> words);
+
+/// Handles SIGINT, SIGTERM and SIGHUP from now on. The first signal writes the command that
+/// continues the run to stderr, and ends the process by the default action. A second signal ends it
+/// at once, even if that text cannot be written. `resumes` is false for an output of one file,
+/// which cannot be continued.
+void on_interrupt(bool resumes);
+
+/// Facts for the summary that are not in the report.
+struct SummaryFacts {
+  std::filesystem::path input, output;
+  std::string method;  ///< method and scheme, or "" if nothing is quantized
+  std::string format;  ///< format of the output
+};
+/// Prints a summary of the run for people.
+void print_summary(const QuantizeReport& report, const SummaryFacts& about);
+/// Prints the report's warnings to stderr, one line for those that differ in names and numbers.
+void print_warnings(const QuantizeReport& report);
 
 /// Calls `work` with a progress bar. After an interruption a message tells how to continue with
 /// --resume, unless the output is one file. The device is released at the end, because the process

@@ -1,31 +1,17 @@
 #!/usr/bin/env python3
-"""Lists the architectures that releases of engines declare, for src/checkpoint/engines/models.h.
+"""Writes the architectures that releases of engines declare into data/engines.txt.
 
 vLLM's are the keys of the tables in models/registry.py, SGLang's the entry classes of srt/models,
 TensorRT-LLM's the table in docs/source/models/supported-models.md. Nothing is imported.
 
-usage: engine_models.py OUT.h VLLM_WHEEL SGLANG_WHEEL SUPPORTED_MODELS.md COMMIT_OF_IT
+usage: engine_models.py data/engines.txt VLLM_WHEEL SGLANG_WHEEL SUPPORTED_MODELS.md COMMIT_OF_IT
 """
 
 import argparse
 import ast
 import pathlib
 import re
-import textwrap
 import zipfile
-
-HEADER = """\
-#pragma once
-
-#include <string_view>
-
-/// The architectures that releases of engines declare, written by tools/engine_models.py.
-namespace nvfp4::checkpoint {{
-
-{}
-}}  // namespace nvfp4::checkpoint
-"""
-
 
 def version_of(wheel):
     return pathlib.Path(wheel).name.split("-")[1].split("+")[0]
@@ -55,25 +41,22 @@ def tensorrt_models(page):
     return re.findall(r"^\| `(\w+)`", pathlib.Path(page).read_text(encoding="utf-8"), re.M)
 
 
-def constant(name, text):
-    lines = [f'    "{line}"' for line in textwrap.wrap(text, 90, drop_whitespace=False, break_on_hyphens=False)]
-    return f"inline constexpr std::string_view {name} =\n" + "\n".join(lines) + ";\n"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     for argument in ("out", "vllm", "sglang", "tensorrt", "commit"):
         parser.add_argument(argument)
     options = parser.parse_args()
-    engines = (("Vllm", f"vLLM {version_of(options.vllm)}", vllm_models(options.vllm)),
-               ("Sglang", f"SGLang {version_of(options.sglang)}", sglang_models(options.sglang)),
-               ("TensorRt", f"TensorRT-LLM at {options.commit[:8]}", tensorrt_models(options.tensorrt)))
+    models = {"vllm": (f"vLLM {version_of(options.vllm)}", vllm_models(options.vllm)),
+              "sglang": (f"SGLang {version_of(options.sglang)}", sglang_models(options.sglang)),
+              "tensorrt-llm": (f"TensorRT-LLM at {options.commit[:8]}", tensorrt_models(options.tensorrt))}
+    values = {f"{loader} {field}": value for loader, (version, names) in models.items()
+              for field, value in (("version", version), ("declared", " ".join(sorted(set(names)))))}
+    out = pathlib.Path(options.out)
     text = ""
-    for name, version, models in engines:
-        text += f'inline constexpr std::string_view k{name}Version = "{version}";\n'
-        text += constant(f"k{name}Models", f" {' '.join(sorted(set(models)))} ") + "\n"
-    pathlib.Path(options.out).write_text(
-        HEADER.format("// clang-format off\n" + text + "// clang-format on\n"), encoding="utf-8")
+    for line in out.read_text(encoding="utf-8").splitlines():
+        loader, field, value = line.split(" ", 2)
+        text += f"{loader} {field} {values.get(f'{loader} {field}', value)}\n"
+    out.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

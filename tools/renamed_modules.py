@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Lists where transformers gives linear layers other names than the checkpoint has, for
-src/checkpoint/families/transformers_names_table.h. Each line of kRenamedModules is a set of model types and
-their rules, "old>new": the longest old beginning of a name that fits, "#" for any number, is
-replaced.
+data/transformers_names.txt. Each line has a set of model types and their rules, "old>new": the
+longest old beginning of a name that fits, "#" for any number, is replaced.
 
 The names come from the models themselves, built on the meta device as tools/architectures.py does.
 
-usage: renamed_modules.py OUT.h [--only MODEL_TYPE]... [--report FILE]
+usage: renamed_modules.py OUT [--only MODEL_TYPE]... [--report FILE]
 """
 
 import argparse
@@ -21,27 +20,7 @@ from transformers.core_model_loading import revert_weight_conversion
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-HEADER = """\
-#pragma once
-
-#include <string_view>
-
-/// The renamed modules of transformers, written by tools/renamed_modules.py with transformers {}.
-namespace nvfp4::checkpoint {{
-
-/// The names in transformers of the modules of a checkpoint.
-struct RenamedModules {{
-  std::string_view model_types;  ///< each with a space before and after it
-  std::string_view rules;        ///< starts of names, "old>new"; the longest match counts; # is a number
-}};
-
-// clang-format off
-inline constexpr RenamedModules kRenamedModules[] = {{
-{}}};
-// clang-format on
-
-}}  // namespace nvfp4::checkpoint
-"""
+HEADER = "# Written by tools/renamed_modules.py with transformers {}.\n{}"
 PREFERRED = ("ForConditionalGeneration", "ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining")
 
 
@@ -105,8 +84,7 @@ def table(rules_by_type):
     types = {}
     for model_type, rules in rules_by_type.items():
         types.setdefault(rules, []).append(model_type)
-    return "".join(f'    {{" {" ".join(t)} ",\n     "{r}"}},\n' for r, t in
-                   sorted(types.items(), key=lambda item: item[1]))
+    return "".join(f"{' '.join(t)} | {r}\n" for r, t in sorted(types.items(), key=lambda item: item[1]))
 
 
 def main():

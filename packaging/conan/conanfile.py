@@ -32,7 +32,7 @@ class Nvfp4(ConanFile):
 
     def export_sources(self):
         # By folder: copy() walks all of what is below it, which may hold builds.
-        for folder in ("cmake", "include", "recipes", "src", "cli"):
+        for folder in ("cmake", "data", "include", "recipes", "src", "cli"):
             copy(self, "*", os.path.join(self.root, folder), os.path.join(self.export_sources_folder, folder))
         for file in ("CMakeLists.txt", "LICENSE"):
             shutil.copy2(os.path.join(self.root, file), os.path.join(self.export_sources_folder, file))

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "checkpoint/base/options_error.h"
+#include "checkpoint/base/error_codes.h"
 #include "commands/arguments.h"
 #include "commands/make_command.h"
 #include "core/require.h"

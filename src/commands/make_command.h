@@ -1,7 +1,6 @@
 #pragma once
 
 #include <type_traits>
-#include <utility>
 
 #include "checkpoint/base/option_values.h"
 #include "commands/commands.h"

@@ -1,4 +1,3 @@
-#include "report/charts.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +7,7 @@
 #include <span>
 
 #include "nvfp4/format.h"
-#include "report/escape.h"
+#include "report/parts.h"
 #include "report/report.h"
 
 namespace nvfp4::report {

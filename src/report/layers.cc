@@ -1,5 +1,3 @@
-#include "report/layers.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -7,7 +5,8 @@
 #include <set>
 #include <utility>
 
-#include "checkpoint/match/is_number.h"
+#include "checkpoint/match/pattern.h"
+#include "report/report.h"
 
 namespace nvfp4::report {
 namespace {

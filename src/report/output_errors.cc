@@ -1,5 +1,3 @@
-#include "report/output_errors.h"
-
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "core/parallel_for.h"
+#include "report/parts.h"
 
 namespace nvfp4::report {
 namespace {

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <utility>
 
@@ -10,10 +9,6 @@
 #include "checkpoint/statistics/statistics.h"
 #include "nvfp4/format.h"
 #include "nvfp4/runtime.h"
-#include "report/charts.h"
-#include "report/escape.h"
-#include "report/layers.h"
-#include "report/output_errors.h"
 #include "report/parts.h"
 #include "report/report.h"
 #include "report/style.h"

@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 #include <utility>
 #include <vector>
 
-#include "report/escape.h"
-#include "report/layers.h"
 #include "report/parts.h"
+#include "report/report.h"
 
 namespace nvfp4::report {
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/printable.h"
+#include "report/parts.h"
 #include "report/report.h"
 
 namespace nvfp4::report {
@@ -51,6 +53,41 @@ std::string number(double x, const char* format) {
   if (std::isnan(x)) return "nan";
   if (std::isinf(x)) return x > 0 ? "inf" : "-inf";
   return fmt::format(fmt::runtime(format), x);
+}
+
+std::string escape(std::string_view text) {
+  std::string out;
+  for (const char c : printable(text, text.size())) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string name(std::string_view text) {
+  std::string out = "<bdi>";
+  for (const char c : escape(text)) {
+    out += c;
+    if (c == '.' || c == '/') out += "<wbr>";
+  }
+  return out + "</bdi>";
 }
 
 }  // namespace nvfp4::report

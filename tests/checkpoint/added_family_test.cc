@@ -4,7 +4,7 @@
 #include "checkpoint/families/experts.h"
 #include "checkpoint/families/family.h"
 #include "checkpoint/families/fuse.h"
-#include "checkpoint/families/narrow.h"
+#include "checkpoint/families/select.h"
 #include "checkpoint/formats/excludes.h"
 #include "checkpoint/gguf/names.h"
 
@@ -15,7 +15,7 @@ using namespace checkpoint;
 constexpr NameRule kKept[] = {{"loom", "a loom is no matrix product", Where::last, "loom"},
                               {"router", "it chooses looms", Where::last, "gating"}};
 constexpr std::string_view kFused[] = {"warp,weft"};
-constexpr gguf::NamePair kPairs[] = {{"model.layers.{l}.warp", "blk.{l}.warp", {}, true}};
+constexpr gguf::NamePair kPairs[] = {{".warp", ".warp", {}, true}};
 constexpr gguf::NameGroup kGroups[] = {{kPairs}};
 constexpr gguf::Architecture kNames = {"tartan", "TartanForCausalLM", "tartan", kGroups};
 constexpr Family kTartan = {.model_types = "tartan tartan_*",

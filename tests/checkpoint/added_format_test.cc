@@ -25,11 +25,6 @@ const WeightNames kPlaidNames = {.format = &kPlaid,
 constexpr const WeightNames* kReads[] = {&kPlaidNames};
 constexpr std::string_view kLoaders[] = {"sglang"};
 
-std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
-                                  std::int64_t cols) {
-  return nvfp4_tensors(kPlaidNames, scheme, module, rows, cols);
-}
-
 const CheckpointFormat kPlaid = {
     .name = "plaid",
     .reads = kReads,
@@ -37,12 +32,9 @@ const CheckpointFormat kPlaid = {
     .is_repaired = true,
     .names = &kPlaidNames,
     .note = "for nobody",
-    .tensors = tensors,
-    .stored_global = [](const GlobalScale& scale) { return scale.divisor; },
-    .quantization_config =
-        [](const ConfigFacts& facts) {
-          return Json{{"quant_method", "plaid"}, {"ignore", exclude_globs(facts).entries}};
-        }};
+    .quantization_config = [](const ConfigFacts& facts) {
+      return Json{{"quant_method", "plaid"}, {"ignore", exclude_globs(facts).entries}};
+    }};
 
 class AFormatMore : public testing::Test {
  protected:

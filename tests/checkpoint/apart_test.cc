@@ -1,6 +1,6 @@
 #include "checkpoint/safetensors/apart.h"
 
-#include "checkpoint/base/options_error.h"
+#include "checkpoint/base/error_codes.h"
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/compare/shared_work.h"
 #include "checkpoint/statistics_file.h"

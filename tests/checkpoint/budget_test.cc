@@ -1,6 +1,5 @@
-#include "checkpoint/choose/budget.h"
-
 #include "checkpoint/checkpoints.h"
+#include "checkpoint/choose/choose.h"
 #include "checkpoint/statistics_file.h"
 
 /// Layers chosen for a number of bits.

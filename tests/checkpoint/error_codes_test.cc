@@ -1,6 +1,5 @@
 #include "checkpoint/base/error_codes.h"
 
-#include "checkpoint/base/options_error.h"
 #include "testing.h"
 
 namespace nvfp4::error_codes_test {

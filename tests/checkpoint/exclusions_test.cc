@@ -1,5 +1,4 @@
-#include "checkpoint/verify/exclusions.h"
-
+#include "checkpoint/verify/checks.h"
 #include "testing.h"
 
 namespace nvfp4::checkpoint::exclusions_test {

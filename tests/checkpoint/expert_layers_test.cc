@@ -1,6 +1,5 @@
-#include "checkpoint/families/expert_layers.h"
-
 #include "checkpoint/checkpoints.h"
+#include "checkpoint/families/experts.h"
 
 namespace nvfp4::checkpoint::expert_layers_test {
 

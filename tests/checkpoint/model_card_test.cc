@@ -1,6 +1,6 @@
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/child_process.h"
-#include "checkpoint/hub/front_matter.h"
+#include "checkpoint/hub/hub.h"
 
 /// The card in a quantized folder.
 namespace nvfp4::model_card_test {

@@ -1,10 +1,10 @@
-#include "checkpoint/safetensors/model_links.h"
-
 #include <sys/stat.h>
 
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/gguf/gguf_models.h"
+#include "checkpoint/gguf/names.h"
 #include "checkpoint/gguf/tokenizer/tokenizer.h"
+#include "checkpoint/safetensors/folder_names.h"
 #include "checkpoint/source/model_folder.h"
 
 /// Tests of links and other entries in a model folder, and of the remains of a failed run.
@@ -82,7 +82,9 @@ TEST_F(ModelLinks, LinksBesideASingleFileAreRefused) {
   write_text(dir / "secret", "{}");
   fs::create_symlink(dir / "secret", dir / "in" / "tokenizer.json");
   expect_error<IoError>(
-      [&] { gguf::read_tokenizer(dir / "in", gguf::llama_config(), gguf::kLlamaNames); },
+      [&] {
+        gguf::read_tokenizer(dir / "in", gguf::llama_config(), *gguf::find_architecture("llama"));
+      },
       {"tokenizer.json: a link to"});
   for (const std::string name : {"hf_quant_config.json", "config.json"}) {
     fs::remove(dir / "in" / name);

@@ -1,7 +1,6 @@
 // Models in FP32: what is not quantized becomes BF16, but for what loaders keep.
-#include "checkpoint/families/narrow.h"
-
 #include "checkpoint/checkpoints.h"
+#include "checkpoint/families/select.h"
 
 namespace nvfp4::narrow_test {
 

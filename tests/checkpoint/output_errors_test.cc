@@ -1,7 +1,6 @@
-#include "report/output_errors.h"
-
 #include "checkpoint/models.h"
 #include "checkpoint/statistics_file.h"
+#include "report/parts.h"
 
 namespace nvfp4::output_errors_test {
 

@@ -1,6 +1,6 @@
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/child_process.h"
-#include "checkpoint/io/file_hash.h"
+#include "checkpoint/io/planned_file.h"
 #include "checkpoint/safetensors/written_files.h"
 
 /// The list of what was written: what --overwrite removes, and the hashes of files.

@@ -3,7 +3,6 @@
 #include "checkpoint/architectures.h"
 #include "checkpoint/case_table.h"
 #include "checkpoint/checkpoints.h"
-#include "checkpoint/recipe/layer_kind.h"
 
 /// Recipes: which layers become what.
 namespace nvfp4::recipe_test {

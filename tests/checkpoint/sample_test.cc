@@ -1,6 +1,5 @@
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/sample/sample_models.h"
-#include "checkpoint/sample/sample_weights.h"
 
 namespace nvfp4::sample_test {
 

@@ -2,7 +2,7 @@
 
 #include "checkpoint/case_table.h"
 #include "checkpoint/families/model_config.h"
-#include "checkpoint/recipe/layer_kind.h"
+#include "checkpoint/recipe/recipe.h"
 #include "testing.h"
 
 namespace nvfp4::checkpoint::select_test {

@@ -1,5 +1,4 @@
-#include "checkpoint/plan/spec_table.h"
-
+#include "checkpoint/plan/plan.h"
 #include "testing.h"
 
 namespace nvfp4::checkpoint::spec_table_test {

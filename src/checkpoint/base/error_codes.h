@@ -37,4 +37,11 @@ ErrorText error_text(ErrorCode code, std::string_view message);
 /// Returns {"error": {"code", "type", "message", "fix"}}, for --json.
 std::string error_json(ErrorCode code, std::string_view message);
 
+/// An error in the options that does not depend on the content of the input. Examples are output
+/// and input inside one another, resume together with overwrite, and a number out of range.
+struct OptionsError : ValueError {
+  using ValueError::ValueError;
+  std::string option = {};  ///< keyword of the option at fault, such as "output"; "": several
+};
+
 }  // namespace nvfp4

@@ -1,13 +1,12 @@
-#include "checkpoint/choose/budget.h"
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <tuple>
 #include <utility>
+
+#include "checkpoint/choose/choose.h"
 
 namespace nvfp4::checkpoint {
 namespace {

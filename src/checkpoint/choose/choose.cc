@@ -5,11 +5,10 @@
 #include <cmath>
 #include <map>
 
-#include "checkpoint/choose/budget.h"
-#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/experts.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/plan/recipe_choice.h"
-#include "checkpoint/write/pipeline.h"
+#include "checkpoint/write/write_plan.h"
 #include "core/printable.h"
 #include "core/require.h"
 

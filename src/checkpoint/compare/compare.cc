@@ -1,8 +1,6 @@
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>

@@ -8,11 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/encode/device_gptq.h"
-#include "checkpoint/encode/device_lanes.h"
-#include "checkpoint/encode/gram_slots.h"
+#include "checkpoint/encode/device.h"
 #include "checkpoint/encode/window.h"
-#include "checkpoint/statistics/input_weights.h"
+#include "checkpoint/statistics/statistics.h"
 
 namespace nvfp4::checkpoint {
 

@@ -1,12 +1,14 @@
 #pragma once
 
-#include <span>
 #include <string_view>
 
 namespace nvfp4::checkpoint {
 
+/// The text of data/engines.txt.
+extern const std::string_view kEngines;
+
 /// A release of an inference engine, and the models that it declares and that were loaded with it.
-/// Lists are words with a space before and after each.
+/// Lists are words with spaces between them.
 struct Engine {
   std::string_view loader;    ///< the name from known_loaders()
   std::string_view version;   ///< such as "vLLM 0.32.0"
@@ -14,17 +16,16 @@ struct Engine {
   /// Models that tests load with the release, quantized: "model_type/architecture".
   std::string_view loaded;
   /// Values of ModelOpt's "quant_algo" that the release accepts. Empty if they are not known.
-  std::string_view algorithms = {};
+  std::string_view algorithms;
   /// The reason why no test loads NVFP4 experts. Empty if tests load them.
-  std::string_view no_experts = {};
+  std::string_view no_experts;
 
   bool declares(std::string_view architecture) const;
   bool was_loaded(std::string_view model_type, std::string_view architecture) const;
   bool accepts(std::string_view algorithm) const;
 };
 
-std::span<const Engine> engines();
-/// Returns the release of a loader that the tables describe, or null if there is none.
+/// Returns the release of a loader that the data describe, or null if there is none.
 const Engine* find_engine(std::string_view loader);
 
 }  // namespace nvfp4::checkpoint

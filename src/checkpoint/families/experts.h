@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/families/model_config.h"
+#include "checkpoint/families/select.h"
 #include "nvfp4/checkpoint/safetensors.h"
 
 /// Experts stored as one 3-D tensor. The output has one matrix for each expert, as loaders need
@@ -48,5 +50,33 @@ std::optional<StackForm> stack_form(const ModelConfig& config);
 /// names of quantized modules.
 std::vector<std::string> warnings_of_single_experts(const ModelConfig& config,
                                                     const std::vector<std::string>& quantized);
+
+/// Returns "a.experts" for "a.experts.7.w1" and "a.experts.gate_up_proj", "a.moe" for
+/// "a.moe.gate_proj", and "" for other names.
+std::string expert_layer_of(std::string_view module);
+
+/// Returns one name for all experts: "a.experts.7.w1" becomes "a.experts.*.w1". Other names stay.
+std::string without_expert_number(std::string_view module);
+
+/// Reports whether loaders read the tensor as a part of its layer's expert matrices.
+bool is_expert_weight(const safetensors::TensorInfo& tensor, const Selection& selection);
+
+/// The number of expert weights of one layer. Loaders need all of them quantized, or none.
+struct ExpertCount {
+  std::size_t weights = 0, quantized = 0;
+
+  bool is_partly() const { return quantized != 0 && quantized != weights; }
+  /// Returns the message for a layer that is_partly().
+  std::string complaint(std::string_view layer) const;
+};
+
+struct Choice {
+  const safetensors::TensorInfo* info = nullptr;
+  Selection* selection = nullptr;
+};
+
+/// Excludes all weights of a layer if the shape or dtype of one excludes it. If the user's patterns
+/// exclude some, changes nothing and returns one warning for the layer.
+std::vector<std::string> keep_expert_layers_whole(const std::vector<Choice>& choices);
 
 }  // namespace nvfp4::checkpoint

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "checkpoint/families/family.h"
-#include "checkpoint/families/gguf_names.h"
 #include "checkpoint/families/kept_names.h"
 #include "checkpoint/families/match_names.h"
 
@@ -37,39 +36,10 @@ constexpr std::string_view kQkvAG[] = {"q_a_proj,kv_a_proj_with_mqa,g_proj"};
 // 5.24, and the corresponding names in checkpoints. Heads among `second_names` are
 // `_tied_weights_keys`.
 constexpr Family kFamilies[] = {
-    // Language models that llama.cpp supports.
-    {.model_types = "llama", .gguf = &gguf::kLlamaNames},
-    {.model_types = "mistral", .gguf = &gguf::kMistralNames},
-    {.model_types = "granite", .gguf = &gguf::kGraniteNames},
-    {.model_types = "mixtral", .stacks = Stacks::rows, .gguf = &gguf::kMixtralNames},
-    {.model_types = "qwen2", .gguf = &gguf::kQwen2Names},
-    {.model_types = "qwen2_moe", .stacks = Stacks::rows, .gguf = &gguf::kQwen2MoeNames},
-    {.model_types = "qwen3", .gguf = &gguf::kQwen3Names},
-    {.model_types = "qwen3_moe", .stacks = Stacks::rows, .gguf = &gguf::kQwen3MoeNames},
-    {.model_types = "deepseek_v3", .stacks = Stacks::rows, .gguf = &gguf::kDeepSeekV3Names},
-    {.model_types = "deepseek_v2", .gguf = &gguf::kDeepSeekV2Names},
-    {.model_types = "phi3", .gguf = &gguf::kPhi3Names},
-    {.model_types = "gemma3_text", .gguf = &gguf::kGemma3TextNames},
-    {.model_types = "gemma3", .gguf = &gguf::kGemma3Names},
-    {.model_types = "gemma4_text", .gguf = &gguf::kGemma4TextMoeNames},
-    {.model_types = "gemma4_text", .gguf = &gguf::kGemma4TextNames},
-    {.model_types = "gemma4", .gguf = &gguf::kGemma4MoeNames},
-    {.model_types = "gemma4", .gguf = &gguf::kGemma4Names},
-    {.model_types = "glm4_moe", .stacks = Stacks::rows, .gguf = &gguf::kGlm4MoeNames},
-    {.model_types = "glm_moe_dsa", .gguf = &gguf::kGlmMoeDsaNames},
-    {.model_types = "minimax_m2", .gguf = &gguf::kMiniMaxM2Names},
-    {.model_types = "hunyuan_v1_dense", .gguf = &gguf::kHunYuanDenseNames},
-    {.model_types = "hunyuan_v1_moe", .gguf = &gguf::kHunYuanMoeNames},
-    {.model_types = "nemotron_h", .gguf = &gguf::kNemotronHMoeNames},
-    {.model_types = "nemotron_h", .gguf = &gguf::kNemotronHNames},
-    {.model_types = "qwen3_5", .gguf = &gguf::kQwen35Names},
-    {.model_types = "qwen3_5_text", .gguf = &gguf::kQwen35TextNames},
-    {.model_types = "qwen3_5_moe", .stacks = Stacks::rows, .gguf = &gguf::kQwen35MoeNames},
-    {.model_types = "qwen3_5_moe_text", .stacks = Stacks::rows, .gguf = &gguf::kQwen35MoeTextNames},
-
     // Stacks of experts.
-    {.model_types = "qwen3_next", .stacks = Stacks::rows, .gguf = &gguf::kQwen3NextNames},
-    {.model_types = "step3p5", .stacks = Stacks::rows},
+    {.model_types = "deepseek_v3 glm4_moe mixtral qwen2_moe qwen3_5_moe qwen3_5_moe_text qwen3_moe "
+                    "qwen3_next step3p5",
+     .stacks = Stacks::rows},
     // These rows precede their language models, which alone read stacks of rows and no single
     // experts.
     {.model_types = "glm4v_moe minimax_m3_vl inkling_mm_model", .stacks = Stacks::rows},
@@ -83,8 +53,7 @@ constexpr Family kFamilies[] = {
      .stacks = Stacks::interleaved,
      .only_stacks = true,
      .exported_as_stacks = true,
-     .f32 = "input_layernorm norm post_attention_layernorm",
-     .gguf = &gguf::kGptOssNames},
+     .f32 = "input_layernorm norm post_attention_layernorm"},
 
     // Models whose whole name is the name of a tower in other models.
     {.model_types = "vit vit_*", .towers = kNoVit},

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/families/name_rule.h"
+#include "checkpoint/families/match_names.h"
 
 namespace nvfp4::gguf {
 struct Architecture;
@@ -44,7 +44,8 @@ struct Family {
   std::string_view second_names = {};
   /// Parts of the names of tensors that transformers loads as FP32, separated by spaces.
   std::string_view f32 = {};
-  const gguf::Architecture* gguf = nullptr;  ///< null: the names in llama.cpp are unknown
+  /// The names in llama.cpp of a family that known_architectures() does not have, or null.
+  const gguf::Architecture* gguf = nullptr;
 };
 
 const std::vector<const Family*>& families();

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/experts.h"
 
 namespace nvfp4::checkpoint {
 

@@ -1,215 +1,269 @@
-#include "checkpoint/families/gguf_rows.h"
+#include "checkpoint/families/gguf_names.h"
+
+#include <array>
 
 namespace nvfp4::gguf {
 namespace {
 
-constexpr NamePair kQueries[] = {
-    {"model.layers.{l}.self_attn.q_proj", "blk.{l}.attn_q", {queries, embedding}}};
+using enum Size;
+using enum Presence;
+
+constexpr bool kScaled = true, kFactor = true;
+
+/// Returns the rows of a group that is not in all layers.
+template <std::size_t N>
+constexpr NameGroup when(Presence presence, const NamePair (&rows)[N]) {
+  return {rows, presence};
+}
+
+/// Returns groups from their rows.
+template <class... Rows>
+constexpr std::array<NameGroup, sizeof...(Rows)> groups(const Rows&... rows) {
+  return {NameGroup{rows}...};
+}
+
+constexpr Shape kUp = {feed_forward, embedding}, kDown = {embedding, feed_forward},
+                kUps = {experts, expert_size, embedding},
+                kDowns = {experts, embedding, expert_size},
+                kWideUps = {experts, feed_forward, embedding},
+                kWideDowns = {experts, embedding, feed_forward}, kUpOne = {shared_size, embedding},
+                kDownOne = {embedding, shared_size};
+constexpr NamePair kEnds[] = {{"model.embed_tokens", "token_embd", {vocabulary, embedding}},
+                              {"model.norm", "output_norm", {embedding}}};
+constexpr NamePair kHead[] = {{"lm_head", "output", {vocabulary, embedding}, kScaled}};
+/// The head of graphs that apply no scale to it.
+constexpr NamePair kPlainHead[] = {{"lm_head", "output", {vocabulary, embedding}}};
+constexpr NamePair kNorms[] = {{".input_layernorm", ".attn_norm", {embedding}},
+                               {".post_attention_layernorm", ".ffn_norm", {embedding}}};
+constexpr NamePair kAttention[] = {
+    {".self_attn.q_proj", ".attn_q", {queries, embedding}, kScaled},
+    {".self_attn.k_proj", ".attn_k", {keys, embedding}, kScaled},
+    {".self_attn.v_proj", ".attn_v", {values, embedding}, kScaled},
+    {".self_attn.o_proj", ".attn_output", {embedding, outputs}, kScaled}};
+constexpr NamePair kHeadNorms[] = {{".self_attn.q_norm", ".attn_q_norm", {head}},
+                                   {".self_attn.k_norm", ".attn_k_norm", {head}}};
+constexpr NamePair kMlp[] = {{".mlp.gate_proj", ".ffn_gate", kUp, kScaled},
+                             {".mlp.up_proj", ".ffn_up", kUp, kScaled},
+                             {".mlp.down_proj", ".ffn_down", kDown, kScaled}};
+constexpr NamePair kExperts[] = {{".mlp.gate", ".ffn_gate_inp", {experts, embedding}},
+                                 {".mlp.experts.{e}.gate_proj", ".ffn_gate_exps", kUps, kScaled},
+                                 {".mlp.experts.{e}.up_proj", ".ffn_up_exps", kUps, kScaled},
+                                 {".mlp.experts.{e}.down_proj", ".ffn_down_exps", kDowns, kScaled}};
+constexpr NamePair kSharedExpert[] = {
+    {".mlp.shared_expert_gate", ".ffn_gate_inp_shexp", {one, embedding}},
+    {".mlp.shared_expert.gate_proj", ".ffn_gate_shexp", kUpOne, kScaled},
+    {".mlp.shared_expert.up_proj", ".ffn_up_shexp", kUpOne, kScaled},
+    {".mlp.shared_expert.down_proj", ".ffn_down_shexp", kDownOne, kScaled}};
+constexpr NamePair kShiftedEnds[] = {
+    {"model.embed_tokens", "token_embd", {vocabulary, embedding}},
+    NamePair{"model.norm", "output_norm", {embedding}}.with(Change::plus_one)};
+constexpr NamePair kShiftedHeadNorms[] = {
+    NamePair{".self_attn.q_norm", ".attn_q_norm", {head}}.with(Change::plus_one),
+    NamePair{".self_attn.k_norm", ".attn_k_norm", {head}}.with(Change::plus_one)};
+constexpr NamePair kShiftedNorms[] = {
+    NamePair{".input_layernorm", ".attn_norm", {embedding}}.with(Change::plus_one),
+    NamePair{".post_attention_layernorm", ".post_attention_norm", {embedding}}.with(
+        Change::plus_one)};
+constexpr NamePair kQueries[] = {{".self_attn.q_proj", ".attn_q", {queries, embedding}}};
 constexpr NamePair kLowRankQueries[] = {
-    {"model.layers.{l}.self_attn.q_a_proj", "blk.{l}.attn_q_a", {query_rank, embedding}},
-    {"model.layers.{l}.self_attn.q_a_layernorm", "blk.{l}.attn_q_a_norm", {query_rank}},
-    {"model.layers.{l}.self_attn.q_b_proj", "blk.{l}.attn_q_b", {queries, query_rank}}};
+    {".self_attn.q_a_proj", ".attn_q_a", {query_rank, embedding}},
+    {".self_attn.q_a_layernorm", ".attn_q_a_norm", {query_rank}},
+    {".self_attn.q_b_proj", ".attn_q_b", {queries, query_rank}}};
 constexpr NamePair kLatent[] = {
-    {"model.layers.{l}.self_attn.kv_a_proj_with_mqa",
-     "blk.{l}.attn_kv_a_mqa",
-     {latent_rope, embedding}},
-    {"model.layers.{l}.self_attn.kv_a_layernorm", "blk.{l}.attn_kv_a_norm", {latent}},
-    {.model = "model.layers.{l}.self_attn.kv_b_proj",
-     .file = "blk.{l}.attn_k_b",
-     .shape = {heads, latent, latent_key},
-     .heads = Heads::latent_keys},
-    {.model = "model.layers.{l}.self_attn.kv_b_proj",
-     .file = "blk.{l}.attn_v_b",
-     .shape = {heads, latent_value, latent},
-     .heads = Heads::latent_values},
-    {"model.layers.{l}.self_attn.o_proj", "blk.{l}.attn_output", {embedding, outputs}, kScaled}};
+    {".self_attn.kv_a_proj_with_mqa", ".attn_kv_a_mqa", {latent_rope, embedding}},
+    {".self_attn.kv_a_layernorm", ".attn_kv_a_norm", {latent}},
+    NamePair{".self_attn.kv_b_proj", ".attn_k_b", {heads, latent, latent_key}}.with(
+        Heads::latent_keys),
+    NamePair{".self_attn.kv_b_proj", ".attn_v_b", {heads, latent_value, latent}}.with(
+        Heads::latent_values),
+    {".self_attn.o_proj", ".attn_output", {embedding, outputs}, kScaled}};
 constexpr NamePair kIndexer[] = {
-    {"model.layers.{l}.self_attn.indexer.wq_b",
-     "blk.{l}.indexer.attn_q_b",
-     {indexer_queries, query_rank}},
-    {"model.layers.{l}.self_attn.indexer.wk", "blk.{l}.indexer.attn_k", {indexer_head, embedding}},
-    {"model.layers.{l}.self_attn.indexer.k_norm", "blk.{l}.indexer.k_norm", {indexer_head}},
-    {"model.layers.{l}.self_attn.indexer.weights_proj",
-     "blk.{l}.indexer.proj",
-     {indexer_heads, embedding}}};
+    {".self_attn.indexer.wq_b", ".indexer.attn_q_b", {indexer_queries, query_rank}},
+    {".self_attn.indexer.wk", ".indexer.attn_k", {indexer_head, embedding}},
+    {".self_attn.indexer.k_norm", ".indexer.k_norm", {indexer_head}},
+    {".self_attn.indexer.weights_proj", ".indexer.proj", {indexer_heads, embedding}}};
 constexpr NamePair kRouterBias[] = {
-    {"model.layers.{l}.mlp.gate.e_score_correction_bias", "blk.{l}.exp_probs_b.bias", {experts}}};
+    {".mlp.gate.e_score_correction_bias", ".exp_probs_b.bias", {experts}}};
 constexpr NamePair kSharedExperts[] = {
-    {"model.layers.{l}.mlp.shared_experts.gate_proj", "blk.{l}.ffn_gate_shexp", kUpOne, kScaled},
-    {"model.layers.{l}.mlp.shared_experts.up_proj", "blk.{l}.ffn_up_shexp", kUpOne, kScaled},
-    {"model.layers.{l}.mlp.shared_experts.down_proj", "blk.{l}.ffn_down_shexp", kDownOne, kScaled}};
+    {".mlp.shared_experts.gate_proj", ".ffn_gate_shexp", kUpOne, kScaled},
+    {".mlp.shared_experts.up_proj", ".ffn_up_shexp", kUpOne, kScaled},
+    {".mlp.shared_experts.down_proj", ".ffn_down_shexp", kDownOne, kScaled}};
 constexpr NamePair kMixtralExperts[] = {
-    {"model.layers.{l}.block_sparse_moe.gate", "blk.{l}.ffn_gate_inp", {experts, embedding}},
-    {"model.layers.{l}.block_sparse_moe.experts.{e}.w1", "blk.{l}.ffn_gate_exps", kWideUps,
-     kScaled},
-    {"model.layers.{l}.block_sparse_moe.experts.{e}.w2", "blk.{l}.ffn_down_exps", kWideDowns,
-     kScaled},
-    {"model.layers.{l}.block_sparse_moe.experts.{e}.w3", "blk.{l}.ffn_up_exps", kWideUps, kScaled}};
+    {".block_sparse_moe.gate", ".ffn_gate_inp", {experts, embedding}},
+    {".block_sparse_moe.experts.{e}.w1", ".ffn_gate_exps", kWideUps, kScaled},
+    {".block_sparse_moe.experts.{e}.w2", ".ffn_down_exps", kWideDowns, kScaled},
+    {".block_sparse_moe.experts.{e}.w3", ".ffn_up_exps", kWideUps, kScaled}};
 constexpr NamePair kMiniMaxRows[] = {
-    {"model.layers.{l}.block_sparse_moe.e_score_correction_bias",
-     "blk.{l}.exp_probs_b.bias",
-     {experts}},
-    {"model.layers.{l}.self_attn.q_norm", "blk.{l}.attn_q_norm", {queries}},
-    {"model.layers.{l}.self_attn.k_norm", "blk.{l}.attn_k_norm", {keys}}};
+    {".block_sparse_moe.e_score_correction_bias", ".exp_probs_b.bias", {experts}},
+    {".self_attn.q_norm", ".attn_q_norm", {queries}},
+    {".self_attn.k_norm", ".attn_k_norm", {keys}}};
 constexpr NamePair kPhi3Layer[] = {
-    {"model.layers.{l}.self_attn.qkv_proj", "blk.{l}.attn_qkv", {fused, embedding}, kScaled},
-    {"model.layers.{l}.self_attn.o_proj", "blk.{l}.attn_output", {embedding, outputs}, kScaled},
-    {"model.layers.{l}.mlp.gate_up_proj", "blk.{l}.ffn_up", {gate_and_up, embedding}, kScaled},
-    {"model.layers.{l}.mlp.down_proj", "blk.{l}.ffn_down", kDown, kScaled}};
+    {".self_attn.qkv_proj", ".attn_qkv", {fused, embedding}, kScaled},
+    {".self_attn.o_proj", ".attn_output", {embedding, outputs}, kScaled},
+    {".mlp.gate_up_proj", ".ffn_up", {gate_and_up, embedding}, kScaled},
+    {".mlp.down_proj", ".ffn_down", kDown, kScaled}};
 constexpr NamePair kSecondNorms[] = {
-    {"model.layers.{l}.input_layernorm", "blk.{l}.attn_norm", {embedding}},
-    {"model.layers.{l}.post_attention_layernorm", "blk.{l}.post_attention_norm", {embedding}}};
-constexpr NamePair kHunYuanNorms[] = {
-    {"model.layers.{l}.self_attn.query_layernorm", "blk.{l}.attn_q_norm", {head}},
-    {"model.layers.{l}.self_attn.key_layernorm", "blk.{l}.attn_k_norm", {head}}};
+    {".input_layernorm", ".attn_norm", {embedding}},
+    {".post_attention_layernorm", ".post_attention_norm", {embedding}}};
+constexpr NamePair kHunYuanNorms[] = {{".self_attn.query_layernorm", ".attn_q_norm", {head}},
+                                      {".self_attn.key_layernorm", ".attn_k_norm", {head}}};
 constexpr NamePair kHunYuanExperts[] = {
-    {"model.layers.{l}.mlp.gate.wg", "blk.{l}.ffn_gate_inp", {experts, embedding}},
-    {"model.layers.{l}.mlp.experts.{e}.gate_proj", "blk.{l}.ffn_gate_exps", kUps, kScaled},
-    {"model.layers.{l}.mlp.experts.{e}.up_proj", "blk.{l}.ffn_up_exps", kUps, kScaled},
-    {"model.layers.{l}.mlp.experts.{e}.down_proj", "blk.{l}.ffn_down_exps", kDowns, kScaled},
-    {"model.layers.{l}.mlp.shared_mlp.gate_proj", "blk.{l}.ffn_gate_shexp", kUpOne, kScaled},
-    {"model.layers.{l}.mlp.shared_mlp.up_proj", "blk.{l}.ffn_up_shexp", kUpOne, kScaled},
-    {"model.layers.{l}.mlp.shared_mlp.down_proj", "blk.{l}.ffn_down_shexp", kDownOne, kScaled}};
+    {".mlp.gate.wg", ".ffn_gate_inp", {experts, embedding}},
+    {".mlp.experts.{e}.gate_proj", ".ffn_gate_exps", kUps, kScaled},
+    {".mlp.experts.{e}.up_proj", ".ffn_up_exps", kUps, kScaled},
+    {".mlp.experts.{e}.down_proj", ".ffn_down_exps", kDowns, kScaled},
+    {".mlp.shared_mlp.gate_proj", ".ffn_gate_shexp", kUpOne, kScaled},
+    {".mlp.shared_mlp.up_proj", ".ffn_up_shexp", kUpOne, kScaled},
+    {".mlp.shared_mlp.down_proj", ".ffn_down_shexp", kDownOne, kScaled}};
 constexpr NamePair kGptOssLayer[] = {
-    {"model.layers.{l}.self_attn.sinks", "blk.{l}.attn_sinks.weight", {heads}},
-    {"model.layers.{l}.mlp.router", "blk.{l}.ffn_gate_inp", {experts, embedding}},
-    {"model.layers.{l}.mlp.experts.{e}.gate_proj", "blk.{l}.ffn_gate_exps", kUps},
-    {"model.layers.{l}.mlp.experts.{e}.up_proj", "blk.{l}.ffn_up_exps", kUps},
-    {"model.layers.{l}.mlp.experts.{e}.down_proj", "blk.{l}.ffn_down_exps", kDowns},
-    {"model.layers.{l}.mlp.experts.gate_proj_bias",
-     "blk.{l}.ffn_gate_exps.bias",
-     {experts, expert_size}},
-    {"model.layers.{l}.mlp.experts.up_proj_bias",
-     "blk.{l}.ffn_up_exps.bias",
-     {experts, expert_size}},
-    {"model.layers.{l}.mlp.experts.down_proj_bias",
-     "blk.{l}.ffn_down_exps.bias",
-     {experts, embedding}}};
+    {".self_attn.sinks", ".attn_sinks.weight", {heads}},
+    {".mlp.router", ".ffn_gate_inp", {experts, embedding}},
+    {".mlp.experts.{e}.gate_proj", ".ffn_gate_exps", kUps},
+    {".mlp.experts.{e}.up_proj", ".ffn_up_exps", kUps},
+    {".mlp.experts.{e}.down_proj", ".ffn_down_exps", kDowns},
+    {".mlp.experts.gate_proj_bias", ".ffn_gate_exps.bias", {experts, expert_size}},
+    {".mlp.experts.up_proj_bias", ".ffn_up_exps.bias", {experts, expert_size}},
+    {".mlp.experts.down_proj_bias", ".ffn_down_exps.bias", {experts, embedding}}};
 constexpr NamePair kShiftedMlpNorms[] = {
-    shifted("model.layers.{l}.pre_feedforward_layernorm", "blk.{l}.ffn_norm", embedding),
-    shifted("model.layers.{l}.post_feedforward_layernorm", "blk.{l}.post_ffw_norm", embedding)};
+    NamePair{".pre_feedforward_layernorm", ".ffn_norm", {embedding}}.with(Change::plus_one),
+    NamePair{".post_feedforward_layernorm", ".post_ffw_norm", {embedding}}.with(Change::plus_one)};
 constexpr NamePair kGemma4Ends[] = {
     {"model.embed_tokens_per_layer", "per_layer_token_embd", {vocabulary, all_layer_inputs}},
     {"model.per_layer_model_projection", "per_layer_model_proj", {all_layer_inputs, embedding}},
     {"model.per_layer_projection_norm", "per_layer_proj_norm", {layer_input}}};
 constexpr NamePair kGemma4Layer[] = {
-    {"model.layers.{l}.input_layernorm", "blk.{l}.attn_norm", {embedding}},
-    {"model.layers.{l}.post_attention_layernorm", "blk.{l}.post_attention_norm", {embedding}},
-    {"model.layers.{l}.pre_feedforward_layernorm", "blk.{l}.ffn_norm", {embedding}},
-    {"model.layers.{l}.post_feedforward_layernorm", "blk.{l}.post_ffw_norm", {embedding}},
-    {"model.layers.{l}.self_attn.q_norm", "blk.{l}.attn_q_norm", {head}},
-    {"model.layers.{l}.self_attn.q_proj", "blk.{l}.attn_q", {queries, embedding}, kScaled},
-    {"model.layers.{l}.self_attn.o_proj", "blk.{l}.attn_output", {embedding, outputs}, kScaled}};
+    {".input_layernorm", ".attn_norm", {embedding}},
+    {".post_attention_layernorm", ".post_attention_norm", {embedding}},
+    {".pre_feedforward_layernorm", ".ffn_norm", {embedding}},
+    {".post_feedforward_layernorm", ".post_ffw_norm", {embedding}},
+    {".self_attn.q_norm", ".attn_q_norm", {head}},
+    {".self_attn.q_proj", ".attn_q", {queries, embedding}, kScaled},
+    {".self_attn.o_proj", ".attn_output", {embedding, outputs}, kScaled}};
 // Layers may have the keys and values of another layer, or values that are the keys.
-constexpr NamePair kGemma4Keys[] = {
-    {"model.layers.{l}.self_attn.k_norm", "blk.{l}.attn_k_norm", {head}},
-    {"model.layers.{l}.self_attn.k_proj", "blk.{l}.attn_k", {keys, embedding}, kScaled}};
+constexpr NamePair kGemma4Keys[] = {{".self_attn.k_norm", ".attn_k_norm", {head}},
+                                    {".self_attn.k_proj", ".attn_k", {keys, embedding}, kScaled}};
 constexpr NamePair kGemma4Optional[] = {
-    {"model.layers.{l}.self_attn.v_proj", "blk.{l}.attn_v", {values, embedding}, kScaled},
-    {"model.layers.{l}.layer_scalar", "blk.{l}.layer_output_scale.weight", {one}}};
+    {".self_attn.v_proj", ".attn_v", {values, embedding}, kScaled},
+    {".layer_scalar", ".layer_output_scale.weight", {one}}};
 constexpr NamePair kGemma4Inputs[] = {
-    {"model.layers.{l}.per_layer_input_gate", "blk.{l}.inp_gate", {layer_input, embedding}},
-    {"model.layers.{l}.per_layer_projection", "blk.{l}.proj", {embedding, layer_input}},
-    {"model.layers.{l}.post_per_layer_input_norm", "blk.{l}.post_norm", {embedding}}};
+    {".per_layer_input_gate", ".inp_gate", {layer_input, embedding}},
+    {".per_layer_projection", ".proj", {embedding, layer_input}},
+    {".post_per_layer_input_norm", ".post_norm", {embedding}}};
 // The scale of ffn_down_exps is the router's, so those experts cannot have one of NVFP4.
 constexpr NamePair kGemma4Experts[] = {
-    {"model.layers.{l}.router.proj", "blk.{l}.ffn_gate_inp", {experts, embedding}},
-    {"model.layers.{l}.router.scale", "blk.{l}.ffn_gate_inp.scale", {embedding}},
-    {"model.layers.{l}.router.per_expert_scale", "blk.{l}.ffn_down_exps.scale", {experts}},
-    {"model.layers.{l}.experts.{e}.gate_proj", "blk.{l}.ffn_gate_exps", kUps, kScaled},
-    {"model.layers.{l}.experts.{e}.up_proj", "blk.{l}.ffn_up_exps", kUps, kScaled},
-    {"model.layers.{l}.experts.{e}.down_proj", "blk.{l}.ffn_down_exps", kDowns},
-    {"model.layers.{l}.pre_feedforward_layernorm_2", "blk.{l}.pre_ffw_norm_2", {embedding}},
-    {"model.layers.{l}.post_feedforward_layernorm_1", "blk.{l}.post_ffw_norm_1", {embedding}},
-    {"model.layers.{l}.post_feedforward_layernorm_2", "blk.{l}.post_ffw_norm_2", {embedding}}};
-
+    {".router.proj", ".ffn_gate_inp", {experts, embedding}},
+    {".router.scale", ".ffn_gate_inp.scale", {embedding}},
+    {".router.per_expert_scale", ".ffn_down_exps.scale", {experts}},
+    {".experts.{e}.gate_proj", ".ffn_gate_exps", kUps, kScaled},
+    {".experts.{e}.up_proj", ".ffn_up_exps", kUps, kScaled},
+    {".experts.{e}.down_proj", ".ffn_down_exps", kDowns},
+    {".pre_feedforward_layernorm_2", ".pre_ffw_norm_2", {embedding}},
+    {".post_feedforward_layernorm_1", ".post_ffw_norm_1", {embedding}},
+    {".post_feedforward_layernorm_2", ".post_ffw_norm_2", {embedding}}};
 constexpr NamePair kPrediction[] = {
-    {"model.layers.{l}.eh_proj", "blk.{l}.nextn.eh_proj", {embedding, embedding_pair}, kScaled},
-    {"model.layers.{l}.enorm", "blk.{l}.nextn.enorm", {embedding}},
-    {"model.layers.{l}.hnorm", "blk.{l}.nextn.hnorm", {embedding}}};
+    {".eh_proj", ".nextn.eh_proj", {embedding, embedding_pair}, kScaled},
+    {".enorm", ".nextn.enorm", {embedding}},
+    {".hnorm", ".nextn.hnorm", {embedding}}};
 constexpr NamePair kPredictionHead[] = {
-    {"model.layers.{l}.embed_tokens", "blk.{l}.nextn.embed_tokens", {vocabulary, embedding}},
-    {"model.layers.{l}.shared_head.head",
-     "blk.{l}.nextn.shared_head_head",
-     {vocabulary, embedding},
+    {".embed_tokens", ".nextn.embed_tokens", {vocabulary, embedding}},
+    {".shared_head.head", ".nextn.shared_head_head", {vocabulary, embedding}, kScaled},
+    {".shared_head.norm", ".nextn.shared_head_norm", {embedding}}};
+constexpr NamePair kLinearAttention[] = {
+    NamePair{".linear_attn.in_proj_qkv", ".attn_qkv", {linear_fused, embedding}, kScaled}.with(
+        Heads::last_rows),
+    NamePair{".linear_attn.in_proj_z", ".attn_gate", {linear_values, embedding}, kScaled}.with(
+        Heads::rows),
+    NamePair{".linear_attn.in_proj_a", ".ssm_alpha", {linear_heads, embedding}, kScaled}.with(
+        Heads::rows),
+    NamePair{".linear_attn.in_proj_b", ".ssm_beta", {linear_heads, embedding}, kScaled}.with(
+        Heads::rows),
+    NamePair{".linear_attn.A_log", ".ssm_a", {linear_heads}}
+        .with(Heads::rows)
+        .with(Change::minus_exp),
+    NamePair{".linear_attn.dt_bias", ".ssm_dt.bias", {linear_heads}}.with(Heads::rows),
+    NamePair{".linear_attn.conv1d", ".ssm_conv1d", {linear_fused, kernel}}
+        .with(Heads::last_rows)
+        .with(Form::squeezed),
+    {".linear_attn.norm", ".ssm_norm", {linear_head}},
+    NamePair{".linear_attn.out_proj", ".ssm_out", {embedding, linear_values}, kScaled}.with(
+        Heads::columns)};
+constexpr NamePair kGatedAttention[] = {
+    {".self_attn.q_proj", ".attn_q", {gated_queries, embedding}, kScaled},
+    {".self_attn.k_proj", ".attn_k", {keys, embedding}, kScaled},
+    {".self_attn.v_proj", ".attn_v", {values, embedding}, kScaled},
+    {".self_attn.o_proj", ".attn_output", {embedding, outputs}, kScaled}};
+constexpr NamePair kGroupedLinearAttention[] = {
+    NamePair{".linear_attn.in_proj_qkvz", ".attn_qkv", {linear_fused, embedding}}.with(
+        Heads::grouped_qkv),
+    NamePair{".linear_attn.in_proj_qkvz", ".attn_gate", {linear_values, embedding}}.with(
+        Heads::grouped_gate),
+    {".linear_attn.in_proj_ba", ".ssm_ba", {linear_gates, embedding}},
+    NamePair{".linear_attn.A_log", ".ssm_a", {linear_heads}}.with(Change::minus_exp),
+    {".linear_attn.dt_bias", ".ssm_dt.bias", {linear_heads}},
+    NamePair{".linear_attn.conv1d", ".ssm_conv1d", {linear_fused, kernel}}.with(Form::squeezed),
+    {".linear_attn.norm", ".ssm_norm", {linear_head}},
+    {".linear_attn.out_proj", ".ssm_out", {embedding, linear_values}}};
+constexpr NamePair kNemotronEnds[] = {{"model.embeddings", "token_embd", {vocabulary, embedding}},
+                                      {"model.norm_f", "output_norm", {embedding}}};
+constexpr NamePair kNemotronNorm[] = {{".norm", ".attn_norm", {embedding}}};
+constexpr NamePair kMamba[] = {
+    {".mixer.in_proj", ".ssm_in", {mamba_inputs, embedding}, kScaled},
+    {".mixer.out_proj", ".ssm_out", {embedding, linear_values}, kScaled},
+    NamePair{".mixer.A_log", ".ssm_a", {linear_heads, one}}
+        .with(Change::minus_exp)
+        .with(Form::column),
+    NamePair{".mixer.D", ".ssm_d", {linear_heads, one}}.with(Form::column),
+    {".mixer.dt_bias", ".ssm_dt.bias", {linear_heads}},
+    NamePair{".mixer.conv1d", ".ssm_conv1d", {mamba_channels, kernel}}.with(Form::squeezed),
+    NamePair{".mixer.norm", ".ssm_norm", {mamba_groups, mamba_group}}.with(Form::grouped)};
+constexpr NamePair kMixerAttention[] = {
+    {".mixer.q_proj", ".attn_q", {queries, embedding}, kScaled},
+    {".mixer.k_proj", ".attn_k", {keys, embedding}, kScaled},
+    {".mixer.v_proj", ".attn_v", {values, embedding}, kScaled},
+    {".mixer.o_proj", ".attn_output", {embedding, outputs}, kScaled}};
+constexpr NamePair kMixerMlp[] = {{".mixer.up_proj", ".ffn_up", kUp, kScaled},
+                                  {".mixer.down_proj", ".ffn_down", kDown, kScaled}};
+constexpr NamePair kMixerExperts[] = {
+    {".mixer.gate", ".ffn_gate_inp", {experts, embedding}},
+    {".mixer.gate.e_score_correction_bias", ".exp_probs_b.bias", {experts}},
+    {".mixer.experts.{e}.up_proj", ".ffn_up_exps", {experts, expert_size, expert_input}, kScaled},
+    {".mixer.experts.{e}.down_proj",
+     ".ffn_down_exps",
+     {experts, expert_input, expert_size},
      kScaled},
-    {"model.layers.{l}.shared_head.norm", "blk.{l}.nextn.shared_head_norm", {embedding}}};
+    {".mixer.shared_experts.up_proj", ".ffn_up_shexp", kUpOne, kScaled},
+    {".mixer.shared_experts.down_proj", ".ffn_down_shexp", kDownOne, kScaled}};
+constexpr NamePair kMixerLatent[] = {
+    {".mixer.fc1_latent_proj", ".ffn_latent_down", {expert_input, embedding}},
+    {".mixer.fc2_latent_proj", ".ffn_latent_up", {embedding, expert_input}}};
+constexpr NamePair kMixerPrediction[] = {
+    {".eh_proj", ".nextn.eh_proj", {embedding, embedding_pair}, kScaled},
+    {".enorm", ".nextn.enorm", {embedding}},
+    {".hnorm", ".nextn.hnorm", {embedding}},
+    {".shared_head.norm", ".nextn.shared_head_norm", {embedding}},
+    {".post_attention_layernorm", ".post_attention_norm", {embedding}}};
+constexpr NamePair kShiftedPrediction[] = {
+    {".eh_proj", ".nextn.eh_proj", {embedding, embedding_pair}, kScaled},
+    NamePair{".enorm", ".nextn.enorm", {embedding}}.with(Change::plus_one),
+    NamePair{".hnorm", ".nextn.hnorm", {embedding}}.with(Change::plus_one),
+    NamePair{".shared_head.norm", ".nextn.shared_head_norm", {embedding}}.with(Change::plus_one)};
 
-constexpr NameGroup kLlama[] = {{kEnds}, {kHead, optional}, {kNorms}, {kAttention}, {kMlp, dense}};
-constexpr NameGroup kMixtral[] = {
-    {kEnds}, {kHead, optional}, {kNorms}, {kAttention}, {kMixtralExperts, sparse}};
-constexpr NameGroup kQwen2Moe[] = {{kEnds},
-                                   {kHead, optional},
-                                   {kNorms},
-                                   {kAttention},
-                                   {kMlp, dense},
-                                   {kExperts, sparse},
-                                   {kSharedExpert, sparse}};
-constexpr NameGroup kQwen3[] = {{kEnds},      {kHead, optional}, {kNorms},
-                                {kAttention}, {kHeadNorms},      {kMlp, dense}};
-constexpr NameGroup kQwen3Moe[] = {{kEnds},      {kHead, optional}, {kNorms},          {kAttention},
-                                   {kHeadNorms}, {kMlp, dense},     {kExperts, sparse}};
-constexpr NameGroup kDeepSeek[] = {{kEnds},
-                                   {kPlainHead, optional},
-                                   {kNorms},
-                                   {kQueries, full_rank},
-                                   {kLowRankQueries, low_rank},
-                                   {kLatent},
-                                   {kMlp, dense},
-                                   {kExperts, sparse},
-                                   {kRouterBias, together},
-                                   {kSharedExperts, shared}};
-constexpr NameGroup kGlmMoeDsa[] = {{kEnds},
-                                    {kPlainHead, optional},
-                                    {kNorms},
-                                    {kLowRankQueries},
-                                    {kLatent},
-                                    {kIndexer, complete},
-                                    {kMlp, dense},
-                                    {kExperts, sparse},
-                                    {kRouterBias, together},
-                                    {kSharedExperts, shared},
-                                    {kPrediction, complete},
-                                    {kPredictionHead, optional}};
-constexpr NameGroup kPhi3[] = {{kEnds}, {kHead, optional}, {kNorms}, {kPhi3Layer}};
-constexpr NameGroup kGemma3[] = {{kShiftedEnds},     {kHead, optional}, {kShiftedNorms},
-                                 {kShiftedMlpNorms}, {kAttention},      {kShiftedHeadNorms},
-                                 {kMlp, dense}};
-constexpr NameGroup kGlm4Moe[] = {{kEnds},
-                                  {kHead, optional},
-                                  {kSecondNorms},
-                                  {kAttention},
-                                  {kHeadNorms, optional},
-                                  {kMlp, dense},
-                                  {kExperts, sparse},
-                                  {kRouterBias, sparse},
-                                  {kSharedExperts, shared},
-                                  {kPrediction, complete},
-                                  {kPredictionHead, optional}};
-constexpr NameGroup kMiniMaxM2[] = {{kEnds},      {kHead},           {kNorms},
-                                    {kAttention}, {kMixtralExperts}, {kMiniMaxRows}};
-constexpr NameGroup kHunYuanDense[] = {{kEnds},      {kHead, optional}, {kNorms},
-                                       {kAttention}, {kHunYuanNorms},   {kMlp, dense}};
-constexpr NameGroup kHunYuanMoe[] = {{kEnds},      {kHead, optional}, {kNorms},
-                                     {kAttention}, {kHunYuanNorms},   {kHunYuanExperts}};
-constexpr NameGroup kGemma4[] = {{kEnds},
-                                 {kHead, optional},
-                                 {kGemma4Ends, complete},
-                                 {kGemma4Layer},
-                                 {kGemma4Keys, complete},
-                                 {kGemma4Optional, optional},
-                                 {kGemma4Inputs, complete},
-                                 {kMlp}};
-constexpr NameGroup kGemma4Moe[] = {{kEnds},
-                                    {kHead, optional},
-                                    {kGemma4Ends, complete},
-                                    {kGemma4Layer},
-                                    {kGemma4Keys, complete},
-                                    {kGemma4Optional, optional},
-                                    {kGemma4Inputs, complete},
-                                    {kMlp},
-                                    {kGemma4Experts}};
-constexpr NameGroup kGptOss[] = {{kEnds}, {kHead}, {kSecondNorms}, {kAttention}, {kGptOssLayer}};
+constexpr PredictionName kQwenPrediction[] = {{"mtp.fc", "eh_proj"},
+                                              {"mtp.pre_fc_norm_embedding", "enorm"},
+                                              {"mtp.pre_fc_norm_hidden", "hnorm"},
+                                              {"mtp.norm", "shared_head.norm"},
+                                              {"mtp.layers.0", ""}};
+/// The two layers of the module, attention and experts, become one.
+constexpr PredictionName kNemotronPrediction[] = {
+    {"mtp.layers.1.norm", "post_attention_layernorm"},
+    {"mtp.layers.1.final_layernorm", "shared_head.norm"},
+    {"mtp.layers.0.mixer.q_proj", "mixer.q_proj"},
+    {"mtp.layers.0.mixer.k_proj", "mixer.k_proj"},
+    {"mtp.layers.0.mixer.v_proj", "mixer.v_proj"},
+    {"mtp.layers.0.mixer.o_proj", "mixer.o_proj"},
+    {"mtp.layers.1.mixer", "mixer"},
+    {"mtp.layers.0", ""}};
+
 constexpr NumberKey kGraniteNumbers[] = {{"attention_multiplier", "attention.scale", kFactor},
                                          {"embedding_multiplier", "embedding_scale", kFactor},
                                          {"residual_multiplier", "residual_scale", kFactor},
@@ -218,166 +272,193 @@ constexpr NumberKey kIndexerNumbers[] = {{"index_n_heads", "attention.indexer.he
                                          {"index_head_dim", "attention.indexer.key_length"},
                                          {"index_topk", "attention.indexer.top_k"}};
 constexpr NumberKey kSlidingNumbers[] = {{"sliding_window", "attention.sliding_window"}};
+constexpr NumberKey kLinearNumbers[] = {{"linear_conv_kernel_dim", "ssm.conv_kernel"},
+                                        {"linear_key_head_dim", "ssm.state_size"},
+                                        {"linear_num_key_heads", "ssm.group_count"},
+                                        {"linear_num_value_heads", "ssm.time_step_rank"}};
+constexpr NumberKey kMambaNumbers[] = {{"conv_kernel", "ssm.conv_kernel"},
+                                       {"ssm_state_size", "ssm.state_size"},
+                                       {"n_groups", "ssm.group_count"},
+                                       {"mamba_num_heads", "ssm.time_step_rank"}};
 
-/// Returns the row of a Gemma 3 model without or with the prefix of models that also see.
-constexpr Architecture gemma3(std::string_view model_type, std::string_view class_name,
-                              std::string_view prefix) {
-  return {.model_type = model_type,
-          .class_name = class_name,
-          .name = "gemma3",
-          .groups = kGemma3,
-          .prefix = prefix,
-          .scales_mlp = false,
-          .activation = "gelu_pytorch_tanh",
-          .numbers = kSlidingNumbers,
-          .foreign = false};
+constexpr auto kLlama = groups(kEnds, when(optional, kHead), kNorms, kAttention, when(dense, kMlp));
+constexpr auto kMixtral =
+    groups(kEnds, when(optional, kHead), kNorms, kAttention, when(sparse, kMixtralExperts));
+constexpr auto kQwen2Moe =
+    groups(kEnds, when(optional, kHead), kNorms, kAttention, when(dense, kMlp),
+           when(sparse, kExperts), when(sparse, kSharedExpert));
+constexpr auto kQwen3 =
+    groups(kEnds, when(optional, kHead), kNorms, kAttention, kHeadNorms, when(dense, kMlp));
+constexpr auto kQwen3Moe = groups(kEnds, when(optional, kHead), kNorms, kAttention, kHeadNorms,
+                                  when(dense, kMlp), when(sparse, kExperts));
+constexpr auto kDeepSeek =
+    groups(kEnds, when(optional, kPlainHead), kNorms, when(full_rank, kQueries),
+           when(low_rank, kLowRankQueries), kLatent, when(dense, kMlp), when(sparse, kExperts),
+           when(together, kRouterBias), when(shared, kSharedExperts));
+constexpr auto kGlmMoeDsa = groups(
+    kEnds, when(optional, kPlainHead), kNorms, kLowRankQueries, kLatent, when(complete, kIndexer),
+    when(dense, kMlp), when(sparse, kExperts), when(together, kRouterBias),
+    when(shared, kSharedExperts), when(complete, kPrediction), when(optional, kPredictionHead));
+constexpr auto kPhi3 = groups(kEnds, when(optional, kHead), kNorms, kPhi3Layer);
+constexpr auto kGemma3 = groups(kShiftedEnds, when(optional, kHead), kShiftedNorms,
+                                kShiftedMlpNorms, kAttention, kShiftedHeadNorms, when(dense, kMlp));
+constexpr auto kGlm4Moe = groups(
+    kEnds, when(optional, kHead), kSecondNorms, kAttention, when(optional, kHeadNorms),
+    when(dense, kMlp), when(sparse, kExperts), when(sparse, kRouterBias),
+    when(shared, kSharedExperts), when(complete, kPrediction), when(optional, kPredictionHead));
+constexpr auto kMiniMaxM2 = groups(kEnds, kHead, kNorms, kAttention, kMixtralExperts, kMiniMaxRows);
+constexpr auto kHunYuanDense =
+    groups(kEnds, when(optional, kHead), kNorms, kAttention, kHunYuanNorms, when(dense, kMlp));
+constexpr auto kHunYuanMoe =
+    groups(kEnds, when(optional, kHead), kNorms, kAttention, kHunYuanNorms, kHunYuanExperts);
+constexpr auto kGemma4 =
+    groups(kEnds, when(optional, kHead), when(complete, kGemma4Ends), kGemma4Layer,
+           when(complete, kGemma4Keys), when(optional, kGemma4Optional),
+           when(complete, kGemma4Inputs), kMlp);
+constexpr auto kGemma4Moe =
+    groups(kEnds, when(optional, kHead), when(complete, kGemma4Ends), kGemma4Layer,
+           when(complete, kGemma4Keys), when(optional, kGemma4Optional),
+           when(complete, kGemma4Inputs), kMlp, kGemma4Experts);
+constexpr auto kGptOss = groups(kEnds, kHead, kSecondNorms, kAttention, kGptOssLayer);
+constexpr auto kNemotronH =
+    groups(kNemotronEnds, when(optional, kHead), kNemotronNorm, when(complete, kMamba),
+           when(complete, kMixerAttention), when(complete, kMixerMlp));
+constexpr auto kNemotronHMoe =
+    groups(kNemotronEnds, when(optional, kHead), kNemotronNorm, when(complete, kMamba),
+           when(complete, kMixerAttention), when(complete, kMixerExperts),
+           when(complete, kMixerLatent), when(complete, kMixerPrediction));
+constexpr auto kQwen3Next = groups(
+    kShiftedEnds, when(optional, kHead), kShiftedNorms, when(linear, kGroupedLinearAttention),
+    when(quadratic, kGatedAttention), when(quadratic, kShiftedHeadNorms), kExperts, kSharedExpert,
+    when(complete, kShiftedPrediction));
+constexpr auto kQwen35 =
+    groups(kShiftedEnds, when(optional, kHead), kShiftedNorms, when(linear, kLinearAttention),
+           when(quadratic, kGatedAttention), when(quadratic, kShiftedHeadNorms), when(dense, kMlp),
+           when(complete, kShiftedPrediction));
+constexpr auto kQwen35Moe =
+    groups(kShiftedEnds, when(optional, kHead), kShiftedNorms, when(linear, kLinearAttention),
+           when(quadratic, kGatedAttention), when(quadratic, kShiftedHeadNorms), kExperts,
+           kSharedExpert, when(complete, kShiftedPrediction));
+
+constexpr Traits kGemma3Traits = {.scales_mlp = false,
+                                  .activation = "gelu_pytorch_tanh",
+                                  .numbers = kSlidingNumbers,
+                                  .foreign = false};
+constexpr Traits kGemma4Traits = {
+    .rotary = 1, .activation = "gelu_pytorch_tanh", .numbers = kSlidingNumbers, .foreign = false};
+/// Layers of Nemotron-H are Mamba, attention, and experts or MLPs. Llama.cpp drops the module for
+/// multi-token prediction of models without experts.
+constexpr Traits kNemotronHTraits = {
+    .prefix = "backbone.",
+    .interleaves = true,
+    .activation = "relu2",
+    .numbers = kMambaNumbers,
+    .epsilon = {"layer_norm_epsilon", "attention.layer_norm_epsilon"},
+    .default_epsilon = 1e-5,
+    .foreign = false};
+constexpr Traits kQwen35Traits = {.rotary = 0.25,
+                                  .numbers = kLinearNumbers,
+                                  .predicts = true,
+                                  .prediction = kQwenPrediction,
+                                  .foreign = false};
+
+/// Returns traits with the prefix of models that also see.
+constexpr Traits seeing(Traits traits, std::string_view prefix) {
+  traits.prefix = prefix;
+  return traits;
+}
+constexpr Traits with_experts(Traits traits) {
+  traits.experts = true;
+  return traits;
+}
+constexpr Traits with_prediction(Traits traits, std::span<const PredictionName> prediction) {
+  traits.predicts = true;
+  traits.prediction = prediction;
+  return traits;
 }
 
-/// Returns the row of a Gemma 4 model, also with experts.
-constexpr Architecture gemma4(std::string_view model_type, std::string_view class_name,
-                              std::string_view prefix, bool experts) {
-  return {.model_type = model_type,
-          .class_name = class_name,
-          .name = "gemma4",
-          .groups = experts ? std::span<const NameGroup>(kGemma4Moe) : kGemma4,
-          .prefix = prefix,
-          .experts = experts,
-          .rotary = 1,
-          .activation = "gelu_pytorch_tanh",
-          .numbers = kSlidingNumbers,
-          .foreign = false};
-}
+constexpr Architecture kArchitectures[] = {
+    Architecture("llama", "LlamaForCausalLM", "llama", kLlama, {.interleaves = true}),
+    Architecture("mistral", "MistralForCausalLM", "llama", kLlama, {.interleaves = true}),
+    Architecture("granite", "GraniteForCausalLM", "granite", kLlama,
+                 {.interleaves = true, .scales_mlp = false, .numbers = kGraniteNumbers}),
+    Architecture("mixtral", "MixtralForCausalLM", "llama", kMixtral,
+                 {.interleaves = true, .experts = true}),
+    Architecture("qwen2", "Qwen2ForCausalLM", "qwen2", kLlama, {.scales_mlp = false}),
+    Architecture("qwen2_moe", "Qwen2MoeForCausalLM", "qwen2moe", kQwen2Moe,
+                 {.experts = true, .normalizes = false, .scales_mlp = false}),
+    Architecture("qwen3", "Qwen3ForCausalLM", "qwen3", kQwen3),
+    Architecture("qwen3_moe", "Qwen3MoeForCausalLM", "qwen3moe", kQwen3Moe,
+                 {.experts = true, .normalizes = true}),
+    Architecture(
+        "deepseek_v3", "DeepseekV3ForCausalLM", "deepseek2", kDeepSeek,
+        {.experts = true, .latent = true, .routes = true, .sigmoid = true, .scales_mlp = false}),
+    Architecture("deepseek_v2", "DeepseekV2ForCausalLM", "deepseek2", kDeepSeek,
+                 {.experts = true, .latent = true, .routes = true, .scales_mlp = false}),
+    Architecture("phi3", "Phi3ForCausalLM", "phi3", kPhi3,
+                 {.scales_mlp = false, .rotary = 1, .foreign = false}),
+    Architecture("gemma3_text", "Gemma3ForCausalLM", "gemma3", kGemma3, kGemma3Traits),
+    Architecture("gemma3", "Gemma3ForConditionalGeneration", "gemma3", kGemma3,
+                 seeing(kGemma3Traits, "language_model.model.")),
+    Architecture("gemma4_text", "Gemma4ForCausalLM", "gemma4", kGemma4Moe,
+                 with_experts(kGemma4Traits)),
+    Architecture("gemma4_text", "Gemma4ForCausalLM", "gemma4", kGemma4, kGemma4Traits),
+    Architecture("gemma4", "Gemma4ForConditionalGeneration", "gemma4", kGemma4Moe,
+                 seeing(with_experts(kGemma4Traits), "model.language_model.")),
+    Architecture("gemma4", "Gemma4ForConditionalGeneration", "gemma4", kGemma4,
+                 seeing(kGemma4Traits, "model.language_model.")),
+    Architecture("glm4_moe", "Glm4MoeForCausalLM", "glm4moe", kGlm4Moe,
+                 {.experts = true,
+                  .routes = true,
+                  .sigmoid = true,
+                  .scales_mlp = false,
+                  .rotary = 0.5,
+                  .predicts = true,
+                  .foreign = false}),
+    Architecture("glm_moe_dsa", "GlmMoeDsaForCausalLM", "glm-dsa", kGlmMoeDsa,
+                 {.experts = true,
+                  .latent = true,
+                  .routes = true,
+                  .sigmoid = true,
+                  .numbers = kIndexerNumbers,
+                  .predicts = true,
+                  .foreign = false}),
+    Architecture("minimax_m2", "MiniMaxM2ForCausalLM", "minimax-m2", kMiniMaxM2,
+                 {.experts = true,
+                  .sigmoid = true,
+                  .normalizes = true,
+                  .scales_mlp = false,
+                  .rotary = 1,
+                  .foreign = false}),
+    Architecture("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", "hunyuan-dense", kHunYuanDense,
+                 {.scales_mlp = false, .foreign = false}),
+    Architecture("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", "hunyuan-moe", kHunYuanMoe,
+                 {.experts = true, .scales_mlp = false, .foreign = false}),
+    Architecture("nemotron_h", "NemotronHForCausalLM", "nemotron_h_moe", kNemotronHMoe,
+                 with_prediction(with_experts(kNemotronHTraits), kNemotronPrediction)),
+    Architecture("nemotron_h", "NemotronHForCausalLM", "nemotron_h", kNemotronH, kNemotronHTraits),
+    Architecture("qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen35", kQwen35,
+                 seeing(kQwen35Traits, "model.language_model.")),
+    Architecture("qwen3_5_text", "Qwen3_5ForCausalLM", "qwen35", kQwen35, kQwen35Traits),
+    Architecture("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "qwen35moe", kQwen35Moe,
+                 seeing(with_experts(kQwen35Traits), "model.language_model.")),
+    Architecture("qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", "qwen35moe", kQwen35Moe,
+                 with_experts(kQwen35Traits)),
+    Architecture("qwen3_next", "Qwen3NextForCausalLM", "qwen3next", kQwen3Next,
+                 {.experts = true,
+                  .normalizes = true,
+                  .rotary = 0.25,
+                  .numbers = kLinearNumbers,
+                  .predicts = true,
+                  .prediction = kQwenPrediction,
+                  .foreign = false}),
+    Architecture(
+        "gpt_oss", "GptOssForCausalLM", "gpt-oss", kGptOss,
+        {.experts = true, .scales_mlp = false, .numbers = kSlidingNumbers, .foreign = false}),
+};
 
 }  // namespace
 
-const Architecture kLlamaNames = {.model_type = "llama",
-                                  .class_name = "LlamaForCausalLM",
-                                  .name = "llama",
-                                  .groups = kLlama,
-                                  .interleaves = true};
-const Architecture kMistralNames = {.model_type = "mistral",
-                                    .class_name = "MistralForCausalLM",
-                                    .name = "llama",
-                                    .groups = kLlama,
-                                    .interleaves = true};
-const Architecture kGraniteNames = {.model_type = "granite",
-                                    .class_name = "GraniteForCausalLM",
-                                    .name = "granite",
-                                    .groups = kLlama,
-                                    .interleaves = true,
-                                    .scales_mlp = false,
-                                    .numbers = kGraniteNumbers};
-const Architecture kMixtralNames = {.model_type = "mixtral",
-                                    .class_name = "MixtralForCausalLM",
-                                    .name = "llama",
-                                    .groups = kMixtral,
-                                    .interleaves = true,
-                                    .experts = true};
-const Architecture kQwen2Names = {.model_type = "qwen2",
-                                  .class_name = "Qwen2ForCausalLM",
-                                  .name = "qwen2",
-                                  .groups = kLlama,
-                                  .scales_mlp = false};
-const Architecture kQwen2MoeNames = {.model_type = "qwen2_moe",
-                                     .class_name = "Qwen2MoeForCausalLM",
-                                     .name = "qwen2moe",
-                                     .groups = kQwen2Moe,
-                                     .experts = true,
-                                     .normalizes = false,
-                                     .scales_mlp = false};
-const Architecture kQwen3Names = {
-    .model_type = "qwen3", .class_name = "Qwen3ForCausalLM", .name = "qwen3", .groups = kQwen3};
-const Architecture kQwen3MoeNames = {.model_type = "qwen3_moe",
-                                     .class_name = "Qwen3MoeForCausalLM",
-                                     .name = "qwen3moe",
-                                     .groups = kQwen3Moe,
-                                     .experts = true,
-                                     .normalizes = true};
-const Architecture kDeepSeekV3Names = {.model_type = "deepseek_v3",
-                                       .class_name = "DeepseekV3ForCausalLM",
-                                       .name = "deepseek2",
-                                       .groups = kDeepSeek,
-                                       .experts = true,
-                                       .latent = true,
-                                       .routes = true,
-                                       .sigmoid = true,
-                                       .scales_mlp = false};
-const Architecture kDeepSeekV2Names = {.model_type = "deepseek_v2",
-                                       .class_name = "DeepseekV2ForCausalLM",
-                                       .name = "deepseek2",
-                                       .groups = kDeepSeek,
-                                       .experts = true,
-                                       .latent = true,
-                                       .routes = true,
-                                       .scales_mlp = false};
-const Architecture kPhi3Names = {.model_type = "phi3",
-                                 .class_name = "Phi3ForCausalLM",
-                                 .name = "phi3",
-                                 .groups = kPhi3,
-                                 .scales_mlp = false,
-                                 .rotary = 1,
-                                 .foreign = false};
-const Architecture kGemma3TextNames = gemma3("gemma3_text", "Gemma3ForCausalLM", "model.");
-const Architecture kGemma3Names =
-    gemma3("gemma3", "Gemma3ForConditionalGeneration", "language_model.model.");
-const Architecture kGemma4TextMoeNames = gemma4("gemma4_text", "Gemma4ForCausalLM", "model.", true);
-const Architecture kGemma4TextNames = gemma4("gemma4_text", "Gemma4ForCausalLM", "model.", false);
-const Architecture kGemma4MoeNames =
-    gemma4("gemma4", "Gemma4ForConditionalGeneration", "model.language_model.", true);
-const Architecture kGemma4Names =
-    gemma4("gemma4", "Gemma4ForConditionalGeneration", "model.language_model.", false);
-const Architecture kGlm4MoeNames = {.model_type = "glm4_moe",
-                                    .class_name = "Glm4MoeForCausalLM",
-                                    .name = "glm4moe",
-                                    .groups = kGlm4Moe,
-                                    .experts = true,
-                                    .routes = true,
-                                    .sigmoid = true,
-                                    .scales_mlp = false,
-                                    .rotary = 0.5,
-                                    .predicts = true,
-                                    .foreign = false};
-const Architecture kGlmMoeDsaNames = {.model_type = "glm_moe_dsa",
-                                      .class_name = "GlmMoeDsaForCausalLM",
-                                      .name = "glm-dsa",
-                                      .groups = kGlmMoeDsa,
-                                      .experts = true,
-                                      .latent = true,
-                                      .routes = true,
-                                      .sigmoid = true,
-                                      .numbers = kIndexerNumbers,
-                                      .predicts = true,
-                                      .foreign = false};
-const Architecture kMiniMaxM2Names = {.model_type = "minimax_m2",
-                                      .class_name = "MiniMaxM2ForCausalLM",
-                                      .name = "minimax-m2",
-                                      .groups = kMiniMaxM2,
-                                      .experts = true,
-                                      .sigmoid = true,
-                                      .normalizes = true,
-                                      .scales_mlp = false,
-                                      .rotary = 1,
-                                      .foreign = false};
-const Architecture kHunYuanDenseNames = {.model_type = "hunyuan_v1_dense",
-                                         .class_name = "HunYuanDenseV1ForCausalLM",
-                                         .name = "hunyuan-dense",
-                                         .groups = kHunYuanDense,
-                                         .scales_mlp = false,
-                                         .foreign = false};
-const Architecture kHunYuanMoeNames = {.model_type = "hunyuan_v1_moe",
-                                       .class_name = "HunYuanMoEV1ForCausalLM",
-                                       .name = "hunyuan-moe",
-                                       .groups = kHunYuanMoe,
-                                       .experts = true,
-                                       .scales_mlp = false,
-                                       .foreign = false};
-const Architecture kGptOssNames = {.model_type = "gpt_oss",
-                                   .class_name = "GptOssForCausalLM",
-                                   .name = "gpt-oss",
-                                   .groups = kGptOss,
-                                   .experts = true,
-                                   .scales_mlp = false,
-                                   .numbers = kSlidingNumbers,
-                                   .foreign = false};
+std::span<const Architecture> known_architectures() { return kArchitectures; }
 
 }  // namespace nvfp4::gguf

@@ -92,7 +92,8 @@ enum class Form : std::uint8_t {
   squeezed,  ///< the dimension of 1 of a convolution is left out
 };
 
-/// The two names of a module. "{l}" stands for a layer, "{e}" for an expert.
+/// The two names of a module. "{e}" stands for an expert. A name that begins with a dot belongs to
+/// a layer: ".mlp.up_proj" is "model.layers.7.mlp.up_proj", and ".ffn_up" is "blk.7.ffn_up".
 struct NamePair {
   std::string_view model, file;
   Shape shape = {};  ///< dimensions of the file's weight
@@ -101,6 +102,10 @@ struct NamePair {
   Change change = Change::none;
   Heads heads = Heads::none;
   Form form = Form::same;
+
+  constexpr NamePair with(Change c) const { return {model, file, shape, scaled, c, heads, form}; }
+  constexpr NamePair with(Heads h) const { return {model, file, shape, scaled, change, h, form}; }
+  constexpr NamePair with(Form f) const { return {model, file, shape, scaled, change, heads, f}; }
 };
 
 /// The layers in which the tensors of a group must be present.
@@ -135,12 +140,8 @@ struct PredictionName {
   std::string_view model, layer;
 };
 
-/// A kind of model in llama.cpp.
-struct Architecture {
-  std::string_view model_type;  ///< model_type of config.json; one type and no pattern
-  std::string_view class_name;  ///< name in "architectures" of config.json
-  std::string_view name;        ///< general.architecture
-  std::span<const NameGroup> groups;
+/// The properties of an architecture beside its names.
+struct Traits {
   /// The start of the names of the language model's modules, instead of "model.".
   std::string_view prefix = "model.";
   /// Rows of q and k are reordered so that the two halves of a rotary embedding alternate.
@@ -174,14 +175,26 @@ struct Architecture {
   bool foreign = true;
 };
 
-// Architectures may share a GGUF name and both have experts, or both have none. A file of unknown
-// origin then gets the one with its kind of scores. If there is none, it gets the first in the
-// table of families.
-extern const Architecture kLlamaNames, kMistralNames, kMixtralNames, kQwen2Names, kQwen2MoeNames,
-    kQwen3Names, kQwen3MoeNames, kGraniteNames, kDeepSeekV3Names, kDeepSeekV2Names, kPhi3Names,
-    kGemma3TextNames, kGlm4MoeNames, kMiniMaxM2Names, kHunYuanDenseNames, kHunYuanMoeNames,
-    kQwen35Names, kQwen35TextNames, kQwen35MoeNames, kQwen35MoeTextNames, kGptOssNames,
-    kQwen3NextNames, kNemotronHNames, kNemotronHMoeNames, kGemma3Names, kGemma4Names,
-    kGemma4MoeNames, kGemma4TextNames, kGemma4TextMoeNames, kGlmMoeDsaNames;
+/// A kind of model in llama.cpp.
+struct Architecture : Traits {
+  constexpr Architecture(std::string_view model_type, std::string_view class_name,
+                         std::string_view name, std::span<const NameGroup> groups,
+                         const Traits& traits = {})
+      : Traits(traits),
+        model_type(model_type),
+        class_name(class_name),
+        name(name),
+        groups(groups) {}
+
+  std::string_view model_type;  ///< model_type of config.json; one type and no pattern
+  std::string_view class_name;  ///< name in "architectures" of config.json
+  std::string_view name;        ///< general.architecture
+  std::span<const NameGroup> groups;
+};
+
+/// Returns the table of architectures. They may share a GGUF name and both have experts, or both
+/// have none. A file of unknown origin then gets the one with its kind of scores. If there is none,
+/// it gets the first.
+std::span<const Architecture> known_architectures();
 
 }  // namespace nvfp4::gguf

@@ -3,9 +3,26 @@
 #include <span>
 #include <string_view>
 
-#include "checkpoint/families/name_rule.h"
-
 namespace nvfp4::checkpoint {
+
+enum class Where {
+  any,    ///< one part of the module's name
+  first,  ///< the first part
+  last,   ///< the last parts, as many as the pattern has
+  last3,  ///< one of the last three parts
+  whole,  ///< all parts
+};
+
+/// A rule for modules by name. Patterns are separated by spaces, their parts by dots. "x" is a
+/// whole part, "x*" starts a part, "*x" ends it, "*x*" is inside it.
+struct NameRule {
+  /// "": stop here. The module is ordinary, although a later rule would match.
+  std::string_view kind;
+  std::string_view reason;
+  Where where;
+  std::string_view names;
+  bool linear = true;  ///< a loader may build the module as a linear layer
+};
 
 using Parts = std::span<const std::string_view>;
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "checkpoint/io/json_edit.h"
+#include "checkpoint/base/json_members.h"
 #include "checkpoint/io/json_text.h"
 #include "core/require.h"
 
@@ -32,19 +32,18 @@ void visit_parts(std::string_view text, Visit visit) {
 std::optional<std::int64_t> first_integer(const Json& json,
                                           std::initializer_list<const char*> keys) {
   for (const char* key : keys)
-    if (const auto it = json.find(key); it != json.end() && it->is_number_integer())
-      return it->get<std::int64_t>();
+    if (member_of(json, key).is_number_integer()) return integer_of(json, key);
   return {};
 }
 
 }  // namespace
 
 const Json& language_model_config(const Json& json) {
-  const auto thinker = json.find(kThinker);
-  const Json& inner = thinker != json.end() && thinker->is_object() ? *thinker : json;
+  const Json& thinker = member_of(json, kThinker);
+  const Json& inner = thinker.is_object() ? thinker : json;
   for (const Json* level : {&json, &inner})
     for (const char* key : {"text_config", "llm_config", "language_config"})
-      if (const auto it = level->find(key); it != level->end() && it->is_object()) return *it;
+      if (const Json& found = member_of(*level, key); found.is_object()) return found;
   return inner;
 }
 
@@ -69,16 +68,13 @@ ModelConfig parse_model_config(std::string text, const std::string& file) {
 ModelConfig parse_model_config(std::string text, const std::string& file, const Json& json) {
   ModelConfig config;
   config.file = file;
-  if (const auto names = json.find("architectures");
-      names != json.end() && names->is_array() && !names->empty() && (*names)[0].is_string())
-    config.architecture = (*names)[0].get<std::string>();
-  if (const auto name = json.find("_class_name"); name != json.end() && name->is_string())
-    config.diffusers_class = name->get<std::string>();
+  if (const Json& names = list_of(json, "architectures"); !names.empty() && names[0].is_string())
+    config.architecture = names[0].get<std::string>();
+  config.diffusers_class = text_of(json, "_class_name");
   const Json& language = language_model_config(json);
   for (const Json* level : {&json, &language}) {
-    const auto type = level->find("model_type");
-    if (type != level->end() && type->is_string())
-      config.model_types.push_back(type->get<std::string>());
+    if (member_of(*level, "model_type").is_string())
+      config.model_types.push_back(text_of(*level, "model_type"));
   }
   config.hidden_size = first_integer(language, {"hidden_size", "n_embd", "d_model"}).value_or(0);
   if (first_integer(language, {"num_nextn_predict_layers", "mtp_num_hidden_layers"}).value_or(0) >

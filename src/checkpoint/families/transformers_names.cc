@@ -3,10 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <span>
 
-#include "checkpoint/families/transformers_names_table.h"
-#include "checkpoint/match/is_number.h"
 #include "checkpoint/match/pattern.h"
 
 namespace nvfp4::checkpoint {
@@ -26,17 +23,23 @@ bool starts_with(const NameParts& name, const NameParts& start) {
          std::equal(start.begin(), start.end(), name.begin(), is_like);
 }
 
-std::string_view words_of(std::span<const RenamedModules> table, std::string_view model_type) {
-  const std::string type = fmt::format(" {} ", model_type);
-  for (const RenamedModules& entry : table)
-    if (entry.model_types.find(type) != entry.model_types.npos) return entry.rules;
+/// Returns the rules of a model type.
+std::string_view rules_of(std::string_view model_type) {
+  constexpr std::string_view kBetween = " | ";
+  for (const std::string_view line : split_name(kTransformersNames, '\n')) {
+    const std::size_t end = line.find(kBetween);
+    if (end == line.npos) continue;
+    const auto types = split_name(line.substr(0, end), ' ');
+    if (std::ranges::find(types, model_type) != types.end())
+      return line.substr(end + kBetween.size());
+  }
   return {};
 }
 
 }  // namespace
 
 TransformersNames::TransformersNames(std::string_view model_type) {
-  if (const auto rules = words_of(kRenamedModules, model_type); !rules.empty())
+  if (const auto rules = rules_of(model_type); !rules.empty())
     for (const std::string_view rule : split_name(rules, ' ')) {
       const std::size_t arrow = rule.find('>');
       rules_.push_back({split(rule.substr(0, arrow)), split(rule.substr(arrow + 1))});

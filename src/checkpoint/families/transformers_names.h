@@ -6,6 +6,10 @@
 
 namespace nvfp4::checkpoint {
 
+/// The text of data/transformers_names.txt. A line has model types, then " | " and the starts of
+/// names that are other in transformers, "old>new". The longest match counts; # is a number.
+extern const std::string_view kTransformersNames;
+
 /// The names of a model's modules in transformers 5. They can differ from those in a checkpoint:
 /// "visual.blocks.0.attn.qkv" becomes "model.visual.blocks.0.attn.qkv".
 class TransformersNames {

@@ -19,8 +19,6 @@ bool claims(const TensorTable& table, const StoredTensor& codes, const std::stri
          (table.find(module + ".comfy_quant") || codes.file->metadata().count(kMetadata) != 0);
 }
 
-float stored_global(const GlobalScale& scale) { return scale.multiplier; }
-
 }  // namespace
 
 extern const CheckpointFormat kComfyUi;
@@ -38,16 +36,6 @@ const WeightNames kNames = {
     .claims = claims};
 
 constexpr const WeightNames* kReads[] = {&kNames};
-
-std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
-                                  std::int64_t cols) {
-  std::vector<OutputTensor> out = nvfp4_tensors(kNames, scheme, module, rows, cols);
-  out.push_back({Role::marker,
-                 {module + std::string(kNames.marker),
-                  safetensors::DType::u8,
-                  {static_cast<std::int64_t>(kMarker.size())}}});
-  return out;
-}
 
 std::vector<OutputTensor> fp8(const Fp8Module& module, std::int64_t rows, std::int64_t cols) {
   if (module.scales != Fp8Module::Scales::tensor) return {};
@@ -69,9 +57,7 @@ const CheckpointFormat kComfyUi = {.name = "comfyui",
                                    .own_metadata = own_metadata,
                                    .names = &kNames,
                                    .note = "one file in OUTPUT",
-                                   .tensors = tensors,
                                    .fp8_tensors = fp8,
-                                   .stored_global = stored_global,
                                    .keeps_fp8 = has_one_scale,
                                    .marker_text = kMarker,
                                    .fp8_marker_text = kFp8Marker,

@@ -123,8 +123,6 @@ bool keeps_fp8(const LogicalTensor& t) {
 
 bool declares_kv_cache(std::string_view type) { return type == "FP8"; }
 
-float stored_global(const GlobalScale& scale) { return scale.divisor; }
-
 /// Reports whether the weight is NVFP4. Other formats pack integers or MXFP4 under the same name.
 bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
   const StoredTensor scales = table.find(module + ".weight_scale");
@@ -152,11 +150,6 @@ constexpr CacheScaleNames kCacheScales = {".k_scale", ".v_scale", true};
 constexpr std::string_view kLoaders[] = {
     "vllm", "sglang", "transformers", "transformers+nvfp4", "diffusers", "llama.cpp"};
 
-std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
-                                  std::int64_t cols) {
-  return nvfp4_tensors(kNames, scheme, module, rows, cols);
-}
-
 }  // namespace
 
 const CheckpointFormat kCompressedTensors = {.name = "compressed-tensors",
@@ -164,9 +157,7 @@ const CheckpointFormat kCompressedTensors = {.name = "compressed-tensors",
                                              .loaders = kLoaders,
                                              .is_repaired = true,
                                              .names = &kNames,
-                                             .tensors = tensors,
                                              .fp8_tensors = fp8,
-                                             .stored_global = stored_global,
                                              .quantization_config = quantization_config,
                                              .hf_quant_config = nullptr,
                                              .keeps_fp8 = keeps_fp8,

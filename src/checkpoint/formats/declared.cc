@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "checkpoint/base/json_members.h"
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/io/json_text.h"
 #include "core/printable.h"
@@ -11,21 +12,9 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-std::string text_of(const Json& json, const char* key) {
-  const auto it = json.find(key);
-  return it != json.end() && it->is_string() ? it->get<std::string>() : "";
-}
-
-std::int64_t integer_of(const Json& json, const char* key) {
-  const auto it = json.find(key);
-  return it != json.end() && it->is_number_integer() ? it->get<std::int64_t>() : 0;
-}
-
 std::vector<std::string> strings_of(const Json& json, const char* key) {
   std::vector<std::string> out;
-  const auto it = json.find(key);
-  if (it == json.end() || !it->is_array()) return out;
-  for (const Json& entry : *it)
+  for (const Json& entry : list_of(json, key))
     if (entry.is_string()) out.push_back(entry.get<std::string>());
   return out;
 }
@@ -34,14 +23,12 @@ DeclaredGroup group_of(const Json& json) {
   DeclaredGroup group;
   group.targets = strings_of(json, "targets");
   group.format = text_of(json, "format");
-  if (const auto weights = json.find("weights"); weights != json.end() && weights->is_object()) {
-    group.bits = integer_of(*weights, "num_bits");
-    group.group_size = integer_of(*weights, "group_size");
-    group.is_float = text_of(*weights, "type") == "float";
-    group.is_symmetric = weights->value("symmetric", Json(true)) != false;
-  }
-  const auto input = json.find("input_activations");
-  group.activations = input != json.end() && input->is_object();
+  const Json& weights = member_of(json, "weights");
+  group.bits = integer_of(weights, "num_bits");
+  group.group_size = integer_of(weights, "group_size");
+  group.is_float = !weights.is_object() || text_of(weights, "type") == "float";
+  group.is_symmetric = member_of(weights, "symmetric") != false;
+  group.activations = member_of(json, "input_activations").is_object();
   return group;
 }
 
@@ -82,7 +69,7 @@ std::optional<UnreadMember> unread_member(const Json& json, const std::string& f
                           fmt::format("MLX, {}", printable(mode))};
   }
   // Source: github.com/vllm-project/compressed-tensors, transform/transform_config.py.
-  if (const auto it = json.find("transform_config"); it != json.end() && !is_nothing(*it))
+  if (!is_nothing(member_of(json, "transform_config")))
     return UnreadMember{file, "transform_config is there, so weights are rotated",
                         "rotated weights of compressed-tensors"};
   if (const std::string e5m3 = e5m3_member(json); !e5m3.empty())
@@ -103,21 +90,18 @@ Declared parse(const Json& json, const std::string& file, const SharedBudget& bu
   d.checkpoint_format = text_of(json, "checkpoint_format");
   d.version = text_of(json, "version");
   // GPTQModel and AutoRound list layers with other bits under these keys.
-  if (is_nothing(json.value("dynamic", Json())) && is_nothing(json.value("extra_config", Json())))
+  if (is_nothing(member_of(json, "dynamic")) && is_nothing(member_of(json, "extra_config")))
     d.bits = integer_of(json, "bits");
   for (const char* key : {"ignore", "exclude_modules", "modules_to_not_convert", "exclude"})
     for (std::string& entry : strings_of(json, key)) d.ignore.push_back(std::move(entry));
-  if (json.contains("group_size") && json["group_size"].is_number_integer())
-    d.group_size = json["group_size"].get<std::int64_t>();
+  if (member_of(json, "group_size").is_number_integer())
+    d.group_size = integer_of(json, "group_size");
   for (const char* key : {"kv_cache_scheme", "kv_cache_quant_algo"})
     if (json.contains(key)) d.kv_cache = json[key];
-  if (const auto groups = json.find("config_groups"); groups != json.end() && groups->is_object())
-    for (const auto& [name, group] : groups->items())
-      if (group.is_object()) d.groups.push_back(group_of(group));
-  const auto layers = json.find("quantized_layers");
-  if (layers != json.end() && layers->is_object())
-    for (const auto& [name, layer] : layers->items())
-      d.layers[name] = layer.is_object() ? text_of(layer, "quant_algo") : "";
+  for (const auto& [name, group] : object_of(json, "config_groups").items())
+    if (group.is_object()) d.groups.push_back(group_of(group));
+  for (const auto& [name, layer] : object_of(json, "quantized_layers").items())
+    d.layers[name] = text_of(layer, "quant_algo");
   for (const auto& [name, algorithm] : d.layers)
     if (name.find('*') != std::string::npos) d.layer_globs.emplace_back(Glob(name), algorithm);
   std::vector<std::string_view> globs;
@@ -228,12 +212,12 @@ std::optional<Declared> declared_in_config(const Json& json, const std::string& 
   constexpr const char* kMlxKey = "quantization";
   for (const char* key : {"quantization_config", "compression_config", kMlxKey})
     for (const Json* level : {&json, &language_model_config(json)})
-      if (const auto it = level->find(key); it != level->end() && it->is_object()) {
-        if (key == kMlxKey && !is_mlx(*it)) continue;
+      if (const Json& found = member_of(*level, key); found.is_object()) {
+        if (key == kMlxKey && !is_mlx(found)) continue;
         if (!first)
-          first = parse(*it, file, budget);
+          first = parse(found, file, budget);
         else if (!first->unread)
-          first->unread = unread_member(*it, file);
+          first->unread = unread_member(found, file);
       }
   return first;
 }
@@ -242,10 +226,10 @@ std::optional<Declared> declared_in_params(const std::string& text, const std::s
                                            const SharedBudget& budget) {
   const Json json = parse_config_json(text, file);
   for (const char* key : {"quantization_config", "quantization"})
-    if (const auto it = json.find(key); it != json.end() && it->is_object()) {
-      Declared d = parse(*it, file, budget);
+    if (const Json& found = member_of(json, key); found.is_object()) {
+      Declared d = parse(found, file, budget);
       // Source: github.com/vllm-project/vllm, transformers_utils/configs/mistral.py.
-      if (d.method.empty() && text_of(*it, "qformat_weight").starts_with("fp8")) d.method = "fp8";
+      if (d.method.empty() && text_of(found, "qformat_weight").starts_with("fp8")) d.method = "fp8";
       if (!d.unread) d.unread = unread_member(json, file);
       return d;
     }
@@ -255,13 +239,12 @@ std::optional<Declared> declared_in_params(const std::string& text, const std::s
 Declared declared_in_hf_quant_config(const std::string& text, const std::string& file,
                                      const SharedBudget& budget) {
   const Json json = parse_config_json(text, file);
-  const auto it = json.find("quantization");
-  require<FormatError>(it != json.end() && it->is_object(),
-                       "{}: quantization is missing, must be an object", file);
-  Declared d = parse(*it, file, budget);
+  const Json& found = member_of(json, "quantization");
+  require<FormatError>(found.is_object(), "{}: quantization is missing, must be an object", file);
+  Declared d = parse(found, file, budget);
   if (!d.unread) d.unread = unread_member(json, file);
   for (const char* key : {"group_size", "kv_cache_quant_algo", "exclude_modules"})
-    if (!it->contains(key)) d.missing_keys.push_back(key);
+    if (!found.contains(key)) d.missing_keys.push_back(key);
   return d;
 }
 

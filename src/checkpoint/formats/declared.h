@@ -12,7 +12,6 @@
 #include "checkpoint/base/json.h"
 #include "checkpoint/match/entry_list.h"
 #include "checkpoint/match/glob.h"
-#include "checkpoint/match/glob_index.h"
 #include "checkpoint/match/match_budget.h"
 
 namespace nvfp4::checkpoint {

@@ -9,12 +9,11 @@
 #include <set>
 #include <span>
 
-#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/experts.h"
 #include "checkpoint/families/family.h"
 #include "checkpoint/families/select.h"
 #include "checkpoint/families/transformers_names.h"
-#include "checkpoint/match/beginnings.h"
-#include "checkpoint/match/is_number.h"
+#include "checkpoint/match/glob.h"
 #include "checkpoint/match/pattern.h"
 #include "core/printable.h"
 #include "core/require.h"

@@ -1,15 +1,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
 
-#include "checkpoint/formats/cache_scales.h"
 #include "checkpoint/formats/format.h"
-#include "checkpoint/formats/int4.h"
 #include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/formats/unread_forms.h"
 #include "checkpoint/io/json_text.h"

@@ -13,7 +13,6 @@
 #include "checkpoint/base/json.h"
 #include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/formats/shard_writer.h"
-#include "checkpoint/formats/weight_names.h"
 #include "nvfp4/checkpoint/checkpoint.h"
 #include "nvfp4/checkpoint/safetensors.h"
 
@@ -114,20 +113,12 @@ struct CheckpointFormat {
   // Members for writing. All are null for a format that is only read.
   const WeightNames* names = nullptr;
   std::string_view note = {};  ///< text for users who choose a format; may be empty
-  /// Returns the tensors of a quantized [rows, cols] weight.
-  std::vector<OutputTensor> (*tensors)(Scheme scheme, const std::string& module, std::int64_t rows,
-                                       std::int64_t cols) = nullptr;
-  /// Returns the tensors of a stack of experts: codes [experts, K / 2, N] and scales [experts, K /
-  /// 16, N]. Null: each expert becomes a weight of its own.
-  std::vector<OutputTensor> (*stack_tensors)(Scheme scheme, const std::string& stack,
-                                             std::int64_t experts, std::int64_t rows,
-                                             std::int64_t cols) = nullptr;
+  /// The names of stacks of experts. Null: each expert becomes a weight of its own.
+  const WeightNames* stack_names = nullptr;
   /// Returns the tensors of an FP8 weight, or none if the format cannot hold its scales.
   /// `module.input`: the input scale is known. Null: the format is not written with FP8.
   std::vector<OutputTensor> (*fp8_tensors)(const Fp8Module& module, std::int64_t rows,
                                            std::int64_t cols) = nullptr;
-  /// Returns the number that is stored for a global scale.
-  float (*stored_global)(const GlobalScale& scale) = nullptr;
   /// Returns "quantization_config" of config.json, and of `config_alias` if that is a key.
   Json (*quantization_config)(const ConfigFacts& facts) = nullptr;
   std::string_view config_alias = {};
@@ -170,12 +161,19 @@ struct CheckpointFormat {
 
   /// Reports whether weights have a global scale. Without one it is 1, and block scales are all.
   bool has_global() const { return !names->global.empty(); }
+  /// Returns the number that is stored for a global scale.
+  float stored_global(const GlobalScale& scale) const {
+    return names->divisors ? scale.divisor : scale.multiplier;
+  }
+  /// Returns the tensors of a quantized [rows, cols] weight.
+  std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
+                                    std::int64_t cols) const;
+  /// Returns the tensors of a stack of experts: codes [experts, K / 2, N] and scales [experts, K /
+  /// 16, N], with one global scale for all.
+  std::vector<OutputTensor> stack_tensors(Scheme scheme, const std::string& stack,
+                                          std::int64_t experts, std::int64_t rows,
+                                          std::int64_t cols) const;
 };
-
-/// Returns the tensors of a [rows, cols] weight with the names and the arrangement of a scheme.
-std::vector<OutputTensor> nvfp4_tensors(const WeightNames& names, Scheme scheme,
-                                        const std::string& module, std::int64_t rows,
-                                        std::int64_t cols);
 
 /// Returns the codes, and FP32 scales of shape `scales`, with the names of ModelOpt and
 /// compressed-tensors. With `input` it adds the input scale, of the same shape.
@@ -208,5 +206,23 @@ class AddedFormat {
   AddedFormat(const AddedFormat&) = delete;
   AddedFormat& operator=(const AddedFormat&) = delete;
 };
+
+/// The attention and the kind of a scale of cached keys or values.
+struct CacheScale {
+  std::string attention;  ///< "model.layers.0.self_attn"
+  bool key = true;        ///< false: the scale of values
+};
+
+/// Returns the attention of a cache scale of any format, or null if the name is not that of one.
+inline std::optional<CacheScale> cache_scale(std::string_view tensor) {
+  // The last ones are those of Quark and of older versions of compressed-tensors.
+  for (const std::string_view key : {".k_proj.k_scale", ".k_scale", ".k_proj.output_scale"})
+    if (tensor.ends_with(key))
+      return CacheScale{std::string(tensor.substr(0, tensor.size() - key.size())), true};
+  for (const std::string_view value : {".v_proj.v_scale", ".v_scale", ".v_proj.output_scale"})
+    if (tensor.ends_with(value))
+      return CacheScale{std::string(tensor.substr(0, tensor.size() - value.size())), false};
+  return std::nullopt;
+}
 
 }  // namespace nvfp4::checkpoint

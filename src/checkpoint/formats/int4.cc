@@ -2,14 +2,13 @@
 // Sources: github.com/vllm-project/compressed-tensors, compressors/pack_quantized;
 // github.com/ModelCloud/GPTQModel, gptqmodel/nn_modules/qlinear; github.com/casper-hansen/AutoAWQ,
 // awq/modules/linear/gemm.py.
-#include "checkpoint/formats/int4.h"
-
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "checkpoint/formats/format.h"
+#include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/formats/unread_forms.h"
 #include "core/printable.h"
 

@@ -101,13 +101,6 @@ constexpr WeightNames kNames = names(".scales", "", claims),
                           names(".weight.scale", ".weight.global_scale", claims_ollama<true>);
 constexpr const WeightNames* kReads[] = {&kNames, &kOllama, &kOllamaGlobal};
 
-std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
-                                  std::int64_t cols) {
-  return nvfp4_tensors(kNames, scheme, module, rows, cols);
-}
-
-float stored_global(const GlobalScale& scale) { return scale.multiplier; }
-
 /// Returns the configuration of all layers: MLX quantizes those that have scales.
 Json quantization_config(const ConfigFacts& /*facts*/) {
   return {{"group_size", 16}, {"bits", 4}, {"mode", "nvfp4"}};
@@ -127,8 +120,6 @@ const CheckpointFormat kMlx = {.name = "mlx",
                                .global_is_optional = true,
                                .names = &kNames,
                                .note = "for Apple silicon, weights alone",
-                               .tensors = tensors,
-                               .stored_global = stored_global,
                                .quantization_config = quantization_config,
                                .config_alias = "quantization",
                                .keeper = keeper,

@@ -2,17 +2,12 @@
 // Source: github.com/NVIDIA/Model-Optimizer, modelopt/torch/export, convert_hf_config.py.
 #include <fmt/format.h>
 
-#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/experts.h"
 #include "checkpoint/formats/excludes.h"
 #include "checkpoint/formats/format.h"
 
 namespace nvfp4::checkpoint {
 namespace {
-
-std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
-                                  std::int64_t cols) {
-  return nvfp4_tensors(kModelOptNames, scheme, module, rows, cols);
-}
 
 /// Returns the tensors of an FP8 weight. Loaders require the input scale of FP8 with one scale;
 /// with a scale for each row they quantize each token. Block scales are not written because their
@@ -157,8 +152,6 @@ bool keeps_fp8(const LogicalTensor& t) { return t.block_rows == 1 || has_one_sca
 
 bool declares_kv_cache(std::string_view /*type*/) { return true; }
 
-float stored_global(const GlobalScale& scale) { return scale.multiplier; }
-
 bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
   if (codes.info->dtype != safetensors::DType::u8) return false;
   const StoredTensor scales = table.find(module + ".weight_scale");
@@ -195,16 +188,6 @@ const WeightNames kStackNames = {.format = &kModelOpt,
                                  .stacks = true,
                                  .claims = claims_stack};
 
-/// Returns the tensors of a stack, with one global scale for all experts.
-std::vector<OutputTensor> stack_tensors(Scheme scheme, const std::string& stack,
-                                        std::int64_t experts, std::int64_t rows,
-                                        std::int64_t cols) {
-  std::vector<OutputTensor> out = nvfp4_tensors(kStackNames, scheme, stack, rows, cols);
-  out[0].spec.shape = {experts, cols / 2, rows};
-  out[1].spec.shape = {experts, cols / kBlock, rows};
-  return out;
-}
-
 constexpr const WeightNames* kReads[] = {&kModelOptNames, &kStackNames};
 constexpr CacheScaleNames kCacheScales = {".k_proj.k_scale", ".v_proj.v_scale"};
 constexpr std::string_view kLoaders[] = {
@@ -222,10 +205,8 @@ const CheckpointFormat kModelOpt = {.name = "modelopt",
                                     .loaders = kLoaders,
                                     .is_repaired = true,
                                     .names = &kModelOptNames,
-                                    .tensors = tensors,
-                                    .stack_tensors = stack_tensors,
+                                    .stack_names = &kStackNames,
                                     .fp8_tensors = fp8,
-                                    .stored_global = stored_global,
                                     .quantization_config = quantization_config,
                                     .hf_quant_config = hf_quant_config,
                                     .keeps_native = true,

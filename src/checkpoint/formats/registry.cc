@@ -33,29 +33,10 @@ std::vector<const CheckpointFormat*>& formats() {
   return all;
 }
 
-}  // namespace
-
-const std::vector<const CheckpointFormat*>& all_formats() { return formats(); }
-
-AddedFormat::AddedFormat(const CheckpointFormat& format) {
-  formats().insert(formats().begin(), &format);
-}
-
-AddedFormat::~AddedFormat() { formats().erase(formats().begin()); }
-
-/// The order is the default format, other folders, folders with one file, then single files.
-std::vector<const CheckpointFormat*> checkpoint_formats() {
-  std::vector<const CheckpointFormat*> written = formats();
-  std::erase_if(written, [](const CheckpointFormat* f) { return f->tensors == nullptr; });
-  std::ranges::stable_sort(written, {}, [](const CheckpointFormat* f) {
-    return std::tuple(f != &kModelOpt, !f->extension.empty(), !f->single_file.empty());
-  });
-  return written;
-}
-
-std::vector<OutputTensor> nvfp4_tensors(const WeightNames& names, Scheme scheme,
-                                        const std::string& module, std::int64_t rows,
-                                        std::int64_t cols) {
+/// Returns the tensors of a [rows, cols] weight with the names and the arrangement of a scheme.
+std::vector<OutputTensor> tensors_of(const WeightNames& names, Scheme scheme,
+                                     const std::string& module, std::int64_t rows,
+                                     std::int64_t cols) {
   using enum safetensors::DType;
   using Shape = std::vector<std::int64_t>;
   const auto named = [&](std::string_view suffix) { return module + std::string(suffix); };
@@ -72,6 +53,46 @@ std::vector<OutputTensor> nvfp4_tensors(const WeightNames& names, Scheme scheme,
     out.push_back({Role::weight_global, {named(names.global), f32, scalar}});
   if (scheme == Scheme::w4a4)
     out.push_back({Role::input_global, {named(names.input), f32, scalar}});
+  return out;
+}
+
+}  // namespace
+
+const std::vector<const CheckpointFormat*>& all_formats() { return formats(); }
+
+AddedFormat::AddedFormat(const CheckpointFormat& format) {
+  formats().insert(formats().begin(), &format);
+}
+
+AddedFormat::~AddedFormat() { formats().erase(formats().begin()); }
+
+/// The order is the default format, other folders, folders with one file, then single files.
+std::vector<const CheckpointFormat*> checkpoint_formats() {
+  std::vector<const CheckpointFormat*> written = formats();
+  std::erase_if(written, [](const CheckpointFormat* f) { return f->names == nullptr; });
+  std::ranges::stable_sort(written, {}, [](const CheckpointFormat* f) {
+    return std::tuple(f != &kModelOpt, !f->extension.empty(), !f->single_file.empty());
+  });
+  return written;
+}
+
+std::vector<OutputTensor> CheckpointFormat::tensors(Scheme scheme, const std::string& module,
+                                                    std::int64_t rows, std::int64_t cols) const {
+  std::vector<OutputTensor> out = tensors_of(*names, scheme, module, rows, cols);
+  if (!marker_text.empty())
+    out.push_back({Role::marker,
+                   {module + std::string(names->marker),
+                    safetensors::DType::u8,
+                    {static_cast<std::int64_t>(marker_text.size())}}});
+  return out;
+}
+
+std::vector<OutputTensor> CheckpointFormat::stack_tensors(Scheme scheme, const std::string& stack,
+                                                          std::int64_t experts, std::int64_t rows,
+                                                          std::int64_t cols) const {
+  std::vector<OutputTensor> out = tensors_of(*stack_names, scheme, stack, rows, cols);
+  out[0].spec.shape = {experts, cols / 2, rows};
+  out[1].spec.shape = {experts, cols / kBlock, rows};
   return out;
 }
 

@@ -5,6 +5,7 @@
 // github.com/pytorch/ao, prototype/safetensors, prototype/mx_formats/nvfp4_tensor.py.
 #include <fmt/format.h>
 
+#include "checkpoint/base/json_members.h"
 #include "checkpoint/formats/format.h"
 #include "checkpoint/io/json_text.h"
 
@@ -28,9 +29,9 @@ bool is_tiled(const StoredTensor& codes, const StoredTensor& scales, const std::
   const auto& metadata = codes.file->metadata();
   if (const auto found = metadata.find(weight); found != metadata.end()) {
     const Json json = entry(found->second);
-    if (json.is_object() && json.contains("_data") && json["_data"].is_object())
-      for (const char* key : {"is_swizzled_scales", "_is_swizzled_scales"})
-        if (json["_data"].contains(key)) return json["_data"][key] == true;
+    const Json& data = object_of(json, "_data");
+    for (const char* key : {"is_swizzled_scales", "_is_swizzled_scales"})
+      if (data.contains(key)) return data[key] == true;
   }
   std::vector<std::int64_t> shape = codes.info->shape;
   shape.back() = shape.back() * 2 / kBlock;

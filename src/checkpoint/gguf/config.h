@@ -1,10 +1,12 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/base/json.h"
-#include "checkpoint/gguf/file.h"
+#include "checkpoint/gguf/header.h"
 #include "checkpoint/gguf/names.h"
 
 /// Conversion between config.json and the keys of a GGUF file.
@@ -63,5 +65,29 @@ FileConfig config_of(const File& file, const Architecture& architecture);
 
 /// Returns the value of a key, with "an array" for each array.
 Json json_of(const Value& value);
+
+/// Returns the keys about a model that programs show: its name and size, license, base models and
+/// sampling. They come from the name of the folder or of the model on the hub, from config.json,
+/// generation_config.json and the model card. `tensors`: the tensors of the file.
+/// Source: github.com/ggml-org/llama.cpp, gguf-py/gguf/metadata.py and utility.py.
+std::vector<NewEntry> general_entries(const std::filesystem::path& folder, const Json& config,
+                                      const std::vector<TensorSpec>& tensors);
+
+/// A key or a tensor that is missing, or that contradicts another one.
+struct Fault {
+  std::string_view code;  ///< one of finding_kinds(): "gguf-key" or "gguf-tensor"
+  std::string name;       ///< the name of the key or tensor
+  std::string text;       ///< the message without the file's name
+};
+
+/// Returns the faults of a file. A row of the architecture has at most two, which name the first of
+/// its layers. Tensors are only compared if the keys have no faults.
+std::vector<Fault> faults_of(const Header& header, const Architecture& architecture);
+
+/// Throws FormatError with the first fault.
+void require_whole(const Header& header, const Architecture& architecture, const std::string& file);
+
+/// Throws UnsupportedError if the file says that it is no model.
+void require_model(const Header& header, const std::string& file);
 
 }  // namespace nvfp4::gguf

@@ -5,10 +5,9 @@
 #include <vector>
 
 #include "checkpoint/base/json.h"
-#include "checkpoint/gguf/file.h"
+#include "checkpoint/gguf/header.h"
 #include "checkpoint/gguf/names.h"
 #include "checkpoint/io/json_text.h"
-#include "core/printable.h"
 #include "core/require.h"
 
 /// The keys of a file, made of the numbers of config.json.

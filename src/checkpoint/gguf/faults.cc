@@ -1,4 +1,3 @@
-#include "checkpoint/gguf/faults.h"
 
 #include <fmt/ranges.h>
 
@@ -159,7 +158,7 @@ class Check {
   /// Compares the tensors of a row in all layers.
   void check(const NamePair& pair, const NameGroup& group) {
     const Presence presence = group.presence;
-    const bool in_layers = pair.file.starts_with("blk.");
+    const bool in_layers = pair.file.starts_with('.');
     std::int64_t missing = 0, present = 0;
     std::string first_missing;
     bool differs = false;

@@ -1,5 +1,3 @@
-#include "checkpoint/gguf/metadata.h"
-
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -7,7 +5,8 @@
 #include <cmath>
 #include <set>
 
-#include "checkpoint/hub/front_matter.h"
+#include "checkpoint/base/json_members.h"
+#include "checkpoint/gguf/config.h"
 #include "checkpoint/hub/hub.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
@@ -193,7 +192,7 @@ NameParts parts_of(const std::string& id, double parameters) {
 
 /// Reads a file of the model's folder. Returns "" if there is none or it has more bytes than
 /// `most`.
-std::string text_of(const fs::path& path, std::uintmax_t most) {
+std::string text_in(const fs::path& path, std::uintmax_t most) {
   std::error_code error;
   if (!fs::is_regular_file(path, error) || fs::file_size(path, error) > most || error) return {};
   return checkpoint::read_model_text(path);
@@ -205,7 +204,7 @@ class General {
       : folder_(folder),
         config_(config),
         count_(count_of(tensors)),
-        card_(checkpoint::front_matter(text_of(folder / "README.md", 1 << 24))) {}
+        card_(checkpoint::front_matter(text_in(folder / "README.md", 1 << 24))) {}
 
   std::vector<NewEntry> run() {
     add_sampling();
@@ -242,7 +241,7 @@ class General {
 
   void add_sampling() {
     const Json config =
-        checkpoint::parse_json_or_null(text_of(folder_ / "generation_config.json", 1 << 20));
+        checkpoint::parse_json_or_null(text_in(folder_ / "generation_config.json", 1 << 20));
     struct Setting {
       const char *member, *key;
       bool integer;
@@ -253,14 +252,14 @@ class General {
                                      {"temperature", "temp", false}};
     if (!config.is_object()) return;
     for (const auto& [member, key, integer] : kSettings) {
-      const auto it = config.find(member);
-      if (it == config.end() || !it->is_number()) continue;
-      const double value = it->get<double>();
-      if (!std::isfinite(value) || std::abs(value) > 1e9 || (integer && !it->is_number_integer()))
-        continue;
+      const auto& number = member_of(config, member);
+      if (!number.is_number() || (integer && !number.is_number_integer())) continue;
+      const auto value = number.template get<double>();
+      if (!std::isfinite(value) || std::abs(value) > 1e9) continue;
       const std::string name = fmt::format("general.sampling.{}", key);
       if (integer)
-        out_.push_back({name, {.type = ValueType::i32, .value = it->get<std::int64_t>()}});
+        out_.push_back(
+            {name, {.type = ValueType::i32, .value = number.template get<std::int64_t>()}});
       else
         out_.push_back({name, new_f32(value)});
     }
@@ -286,9 +285,7 @@ class General {
 
   /// Returns the name that config.json has, unless that is a path.
   NameParts named_in_config() const {
-    const auto it = config_.find("_name_or_path");
-    if (it == config_.end() || !it->is_string()) return {};
-    const auto id = it->get<std::string>();
+    const std::string id = text_of(config_, "_name_or_path");
     return std::ranges::count(id, '/') > 1 ? NameParts() : parts_of(id, count_.all);
   }
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "checkpoint/families/family.h"
@@ -28,34 +27,40 @@ std::optional<std::int64_t> take_number(std::string_view& text) {
   return number;
 }
 
-/// Reports whether a name matches the pattern, and reads its numbers.
-bool matches(std::string_view pattern, std::string_view name, Numbers& numbers) {
-  while (!pattern.empty()) {
-    if (pattern.front() != '{') {
-      if (name.empty() || name.front() != pattern.front()) return false;
-      name.remove_prefix(1);
-      pattern.remove_prefix(1);
-      continue;
-    }
+/// One of the two names of a NamePair, and the start of the names of layers there.
+struct Side {
+  std::string_view NamePair::*name;
+  std::string_view layers;
+};
+constexpr Side kModel = {&NamePair::model, "model.layers."}, kFile = {&NamePair::file, "blk."};
+
+constexpr std::string_view kExpert = "{e}";
+
+/// Reports whether a name is the one of a row, and reads its numbers.
+bool matches(const NamePair& pair, const Side& side, std::string_view name, Numbers& numbers) {
+  const auto take = [&](std::string_view text) {
+    if (!name.starts_with(text)) return false;
+    name.remove_prefix(text.size());
+    return true;
+  };
+  const auto take_into = [&](std::int64_t& to) {
     const std::optional<std::int64_t> number = take_number(name);
-    if (!number) return false;
-    (pattern[1] == 'l' ? numbers.layer : numbers.expert) = *number;
-    pattern.remove_prefix(3);
-  }
-  return name.empty();
+    to = number.value_or(-1);
+    return number.has_value();
+  };
+  const std::string_view pattern = pair.*side.name;
+  if (pattern.starts_with('.') && !(take(side.layers) && take_into(numbers.layer))) return false;
+  const std::size_t expert = pattern.find(kExpert);
+  if (expert == pattern.npos) return name == pattern;
+  return take(pattern.substr(0, expert)) && take_into(numbers.expert) &&
+         name == pattern.substr(expert + kExpert.size());
 }
 
-std::string filled(std::string_view pattern, const Numbers& numbers) {
-  std::string out;
-  for (std::size_t i = 0; i < pattern.size(); ++i) {
-    if (pattern[i] != '{') {
-      out += pattern[i];
-      continue;
-    }
-    out += std::to_string(pattern[i + 1] == 'l' ? numbers.layer : numbers.expert);
-    i += 2;
-  }
-  return out;
+std::string filled(const NamePair& pair, const Side& side, const Numbers& numbers) {
+  std::string name(pair.*side.name);
+  if (const std::size_t expert = name.find(kExpert); expert != name.npos)
+    name.replace(expert, kExpert.size(), std::to_string(numbers.expert));
+  return name.starts_with('.') ? fmt::format("{}{}{}", side.layers, numbers.layer, name) : name;
 }
 
 /// A row with that name, and the numbers in the name.
@@ -64,13 +69,13 @@ struct Match {
   Numbers numbers;
 };
 
-std::vector<Match> find_pairs(const Architecture& architecture, std::string_view NamePair::*side,
+std::vector<Match> find_pairs(const Architecture& architecture, const Side& side,
                               std::string_view module) {
   std::vector<Match> found;
   for (const NameGroup& group : architecture.groups)
     for (const NamePair& pair : group.modules) {
       Numbers numbers;
-      if (matches(pair.*side, module, numbers)) found.push_back({&pair, numbers});
+      if (matches(pair, side, module, numbers)) found.push_back({&pair, numbers});
     }
   return found;
 }
@@ -79,7 +84,7 @@ std::vector<Match> find_pairs(const Architecture& architecture, std::string_view
 constexpr std::string_view kPrefix = "model.";
 
 /// Reports whether a row is of an MLP or of experts.
-bool is_mlp(const NamePair& pair) { return pair.file.find(".ffn_") != std::string_view::npos; }
+bool is_mlp(const NamePair& pair) { return pair.file.starts_with(".ffn_"); }
 
 }  // namespace
 
@@ -87,6 +92,7 @@ std::vector<const Architecture*> architectures() {
   std::vector<const Architecture*> known;
   for (const checkpoint::Family* family : checkpoint::families())
     if (family->gguf != nullptr) known.push_back(family->gguf);
+  for (const Architecture& architecture : known_architectures()) known.push_back(&architecture);
   return known;
 }
 
@@ -106,9 +112,9 @@ std::vector<Place> places_of(const Architecture& architecture, std::string_view 
   for (const std::string_view ending : kEndings) {
     if (!model_name.ends_with(ending)) continue;
     const std::string module = model_name.substr(0, model_name.size() - ending.size());
-    for (const auto& [pair, numbers] : find_pairs(architecture, &NamePair::model, module)) {
+    for (const auto& [pair, numbers] : find_pairs(architecture, kModel, module)) {
       Place& place = places.emplace_back();
-      place.file_name = filled(pair->file, numbers) + std::string(ending);
+      place.file_name = filled(*pair, kFile, numbers) + std::string(ending);
       place.layer = numbers.layer;
       place.expert = numbers.expert;
       place.query = pair->file.ends_with(".attn_q");
@@ -134,10 +140,10 @@ std::optional<std::string> model_name_of(const Architecture& architecture,
   for (const std::string_view ending : kEndings) {
     if (!file_name.ends_with(ending)) continue;
     const std::string_view module = file_name.substr(0, file_name.size() - ending.size());
-    const std::vector<Match> found = find_pairs(architecture, &NamePair::file, module);
+    const std::vector<Match> found = find_pairs(architecture, kFile, module);
     if (found.empty()) continue;
     std::string name =
-        filled(found[0].pair->model, {found[0].numbers.layer, expert}) + std::string(ending);
+        filled(*found[0].pair, kModel, {found[0].numbers.layer, expert}) + std::string(ending);
     if (name.starts_with(kPrefix)) name.replace(0, kPrefix.size(), architecture.prefix);
     return name;
   }
@@ -197,7 +203,7 @@ std::vector<std::int64_t> model_shape(Form form, std::vector<std::int64_t> shape
 }
 
 std::string file_module_of(const NamePair& pair, std::int64_t layer) {
-  return filled(pair.file, {layer, 0});
+  return filled(pair, kFile, {layer, 0});
 }
 
 std::optional<std::int64_t> layer_of(std::string_view name, std::string_view prefix) {

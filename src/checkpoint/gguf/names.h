@@ -12,7 +12,7 @@
 /// Source: github.com/ggml-org/llama.cpp, gguf-py/gguf/tensor_mapping.py, conversion/.
 namespace nvfp4::gguf {
 
-/// Returns the architectures that llama.cpp supports, in the order of the table of families.
+/// Returns the architectures that llama.cpp supports, first those of families that were added.
 std::vector<const Architecture*> architectures();
 /// Returns the architecture of a model_type, or null.
 const Architecture* find_architecture(std::string_view model_type);

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "checkpoint/gguf/faults.h"
+#include "checkpoint/gguf/config.h"
 #include "core/printable.h"
 #include "core/require.h"
 

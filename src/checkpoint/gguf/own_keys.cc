@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "checkpoint/base/json_members.h"
 #include "checkpoint/gguf/config.h"
 #include "checkpoint/gguf/entries.h"
 
@@ -55,12 +56,12 @@ void add_phi3(Entries& out, const Json& config, const std::string& file) {
 /// Requires full attention in each layer whose number, from 1, is a multiple of `period`, and
 /// sliding attention in all others.
 void require_full_attention_each(std::size_t period, const Json& config, const std::string& file) {
-  const auto types = config.find("layer_types");
-  for (std::size_t i = 0; types != config.end() && types->is_array() && i < types->size(); ++i)
+  const Json& types = list_of(config, "layer_types");
+  for (std::size_t i = 0; i < types.size(); ++i)
     require<UnsupportedError>(
-        (*types)[i] == ((i + 1) % period == 0 ? "full_attention" : "sliding_attention"),
+        types[i] == ((i + 1) % period == 0 ? "full_attention" : "sliding_attention"),
         "{}: layer_types[{}] = {}: llama.cpp has full attention in one layer of {}, the last", file,
-        i, checkpoint::dump_line((*types)[i]), period);
+        i, checkpoint::dump_line(types[i]), period);
 }
 
 void add_gemma3(Entries& out, const Json& config, const std::string& file) {
@@ -136,10 +137,10 @@ void add_gpt_oss(Entries& out, const Json& config, const std::string& file) {
 /// Adds the layers that choose keys themselves. The others take over the choice of the layer
 /// before.
 void add_indexer(Entries& out, const Json& config, const std::string& /*file*/) {
-  const auto types = config.find("indexer_types");
-  if (types == config.end() || !types->is_array()) return;
+  const Json& types = member_of(config, "indexer_types");
+  if (!types.is_array()) return;
   NewValue full{.type = ValueType::array, .element = ValueType::boolean};
-  for (const Json& type : *types) full.numbers.push_back(type == "full");
+  for (const Json& type : types) full.numbers.push_back(type == "full");
   out.add("attention.indexer.types", std::move(full));
 }
 
@@ -161,10 +162,10 @@ void add_linear(Entries& out, const Json& config, const std::string& file) {
   out.u32("ssm.inner_size", values * size, 1);
   const std::int64_t interval = integer_of(config, {"full_attention_interval"}, 4);
   out.u32("full_attention_interval", interval, 1);
-  if (const auto types = config.find("layer_types"); types != config.end() && types->is_array()) {
+  if (const Json& types = member_of(config, "layer_types"); types.is_array()) {
     NewValue recurrent{.type = ValueType::array, .element = ValueType::boolean};
-    for (const Json& type : *types) recurrent.numbers.push_back(type == "linear_attention");
-    recurrent.numbers.resize(types->size() + static_cast<std::size_t>(out.prediction_layers));
+    for (const Json& type : types) recurrent.numbers.push_back(type == "linear_attention");
+    recurrent.numbers.resize(types.size() + static_cast<std::size_t>(out.prediction_layers));
     out.add("attention.recurrent_layers", std::move(recurrent));
   }
 }
@@ -174,14 +175,14 @@ void add_qwen35(Entries& out, const Json& config, const std::string& file) {
   add_linear(out, config, file);
   std::vector<std::int64_t> sections = {11, 11, 10};
   const Json rope = rope_of(config);
-  if (const auto given = rope.find("mrope_section"); given != rope.end() && given->is_array()) {
+  if (const Json& given = member_of(rope, "mrope_section"); given.is_array()) {
     sections.clear();
-    for (const Json& section : *given)
+    for (const Json& section : given)
       sections.push_back(section.is_number_integer() ? section.get<std::int64_t>() : -1);
     const auto fits = [](std::int64_t n) { return n >= 0 && n <= kMostInArray; };
     require<FormatError>(sections.size() <= 4 && std::ranges::all_of(sections, fits),
                          "{}: mrope_section = {}, must be up to 4 integers from 0 to {}", file,
-                         checkpoint::dump_line(*given), kMostInArray);
+                         checkpoint::dump_line(given), kMostInArray);
   }
   sections.resize(4);
   out.add("rope.dimension_sections", new_i32s(std::move(sections)));
@@ -238,9 +239,8 @@ struct Setting {
 /// overrides.
 Setting of_full_layers(const Json& config, const char* own, const char* name) {
   const Setting given = {integer_of(config, {own}, 0), own};
-  const auto layers = config.find("per_layer_config");
-  if (given.value != 0 || layers == config.end() || !layers->is_object()) return given;
-  for (const auto& [layer, settings] : layers->items())
+  if (given.value != 0) return given;
+  for (const auto& [layer, settings] : object_of(config, "per_layer_config").items())
     if (settings.is_object() && settings.contains(name))
       return {integer_of(settings, {name}, 0),
               fmt::format("per_layer_config.{}.{}", printable(layer), name)};
@@ -266,10 +266,9 @@ double rotary_share(const Json& rope, std::string_view name, const std::string& 
 /// Adds the keys of Gemma 4, whose layers with full attention have heads of another size.
 void add_gemma4(Entries& out, const Json& config, const std::string& file) {
   NewValue sliding{.type = ValueType::array, .element = ValueType::boolean};
-  const auto types = config.find("layer_types");
-  require<FormatError>(types != config.end() && types->is_array() && !types->empty(),
-                       "{}: has no layer_types", file);
-  for (const Json& type : *types) sliding.numbers.push_back(type == "sliding_attention");
+  const Json& types = list_of(config, "layer_types");
+  require<FormatError>(!types.empty(), "{}: has no layer_types", file);
+  for (const Json& type : types) sliding.numbers.push_back(type == "sliding_attention");
   const std::int64_t layers = integer_of(config, {"num_hidden_layers"}, 0),
                      shared = integer_of(config, {"num_kv_shared_layers"}, 0),
                      head = full_head(config, file);
@@ -284,7 +283,7 @@ void add_gemma4(Entries& out, const Json& config, const std::string& file) {
       all.push_back(is_sliding ? key_value_heads(config, file) : keys);
     out.set("attention.head_count_kv", new_i32s(std::move(all)));
   }
-  if (const auto wide = config.find("use_double_wide_mlp"); wide != config.end() && *wide == true) {
+  if (member_of(config, "use_double_wide_mlp") == true) {
     constexpr std::int64_t kMost = kMostInArray / 2;  // it is doubled
     const std::int64_t length =
         in_array(integer_of(config, {"intermediate_size"}, 0), "intermediate_size", file, kMost);
@@ -378,14 +377,12 @@ std::vector<OwnTensor> own_tensors(const Json& config, const Architecture& archi
   for (const auto& [name, key] :
        {std::pair{kRopeTensors[1], "long_factor"}, std::pair{kRopeTensors[2], "short_factor"}}) {
     OwnTensor& tensor = out.emplace_back(name);
-    const auto given = rope.find(key);
-    if (given != rope.end() && given->is_array())
-      for (const Json& factor : *given)
-        tensor.values.push_back(factor.is_number() ? factor.get<float>() : 0.0f);
+    for (const Json& factor : list_of(rope, key))
+      tensor.values.push_back(factor.is_number() ? factor.get<float>() : 0.0f);
     require<FormatError>(
         !tensor.values.empty() && std::ranges::all_of(tensor.values, [](float f) { return f > 0; }),
         "config.json: {} = {}, must be numbers greater than 0", key,
-        given == rope.end() ? "nothing" : checkpoint::dump_line(*given));
+        rope.contains(key) ? checkpoint::dump_line(rope.at(key)) : "nothing");
   }
   return out;
 }

@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <unordered_map>
 
 #include "checkpoint/gguf/blocks.h"
 #include "checkpoint/gguf/config.h"
-#include "checkpoint/gguf/faults.h"
-#include "checkpoint/gguf/file.h"
+#include "checkpoint/gguf/header.h"
 #include "checkpoint/gguf/names.h"
 #include "checkpoint/gguf/origin.h"
 #include "checkpoint/io/grow.h"

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 /// Names of models on the Hugging Face Hub, and its cache on this machine.
 namespace nvfp4::checkpoint {
@@ -16,6 +19,12 @@ struct HubModel {
 /// Returns the model of a path in the cache, models--<org>--<name>/snapshots/<commit>, or nothing
 /// for other paths.
 std::optional<HubModel> hub_model_of(const std::filesystem::path& path);
+
+/// Returns members of a model card's front matter, the YAML between two lines "---". The members
+/// are plain words or lists of words: "license: mit", "language: [en, de]", or a line "- en" for
+/// each. Objects, texts over several lines and words longer than 200 bytes are left out. Never
+/// throws: text that is not YAML has no members.
+std::map<std::string, std::vector<std::string>> front_matter(std::string_view card);
 
 }  // namespace nvfp4::checkpoint
 

@@ -1,4 +1,4 @@
-#include "checkpoint/io/file_hash.h"
+#include "checkpoint/io/planned_file.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -1,20 +1,74 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
-#include "checkpoint/io/coverage.h"
-#include "checkpoint/io/file_hash.h"
 #include "checkpoint/io/posix_file.h"
 #include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4 {
+
+/// The hash of a file whose ranges are added in any order and by any thread. It is the sum, modulo
+/// 2^64, of the XXH3 of each block of 64 KiB, seeded with the block's index. Blocks of zeros count
+/// as 0, so that holes need no reading. It detects damage, but it is not cryptographic.
+class FileHash {
+ public:
+  explicit FileHash(std::uint64_t bytes);
+  /// Hashes the blocks that lie within the range. Thread-safe.
+  void add(std::uint64_t offset, std::span<const std::byte> data);
+  /// Returns the hash. `read` reads the blocks that no single range contained. Without it they are
+  /// zeros.
+  std::uint64_t finish(
+      const std::function<void(std::uint64_t offset, std::span<std::byte> out)>& read);
+
+ private:
+  std::uint64_t bytes_, sum_ = 0;
+  std::mutex mutex_;
+  std::vector<bool> done_;  ///< true for each block that was hashed
+  bool rewritten_ = false;  ///< true if a hashed block was added again
+};
+
+/// The byte ranges of a file that were written: disjoint ranges that do not touch, begin -> end.
+/// The methods are thread-safe.
+class Coverage {
+ public:
+  void add(std::uint64_t begin, std::uint64_t end) {
+    const std::scoped_lock lock(mutex_);
+    auto next = ranges_.upper_bound(begin);
+    if (next != ranges_.begin() && std::prev(next)->second >= begin) {
+      --next;
+      begin = next->first;
+    }
+    while (next != ranges_.end() && next->first <= end) {
+      end = std::max(end, next->second);
+      next = ranges_.erase(next);
+    }
+    ranges_.emplace_hint(next, begin, end);
+  }
+  /// Returns the first byte of [begin, end) that is missing, or end.
+  std::uint64_t first_missing(std::uint64_t begin, std::uint64_t end) const {
+    const std::scoped_lock lock(mutex_);
+    const auto next = ranges_.upper_bound(begin);
+    if (next == ranges_.begin()) return begin;
+    return std::clamp(std::prev(next)->second, begin, end);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, std::uint64_t> ranges_;
+};
 
 /// Returns the name of a file for messages.
 inline std::string name_of_file(const std::filesystem::path& path) {

@@ -1,7 +1,5 @@
 #include "checkpoint/io/reciprocals.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "checkpoint/io/tensor_table.h"
+#include "checkpoint/io/tensor_file.h"
 #include "nvfp4/quantize.h"
 
 /// Inverses of global scales. A format stores the multiplier or the divisor. Two reciprocals in a

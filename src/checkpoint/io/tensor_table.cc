@@ -1,5 +1,4 @@
-#include "checkpoint/io/tensor_table.h"
-
+#include "checkpoint/io/tensor_file.h"
 #include "core/printable.h"
 #include "core/require.h"
 

@@ -2,7 +2,6 @@
 
 #include <deque>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "checkpoint/source/quantized_tensors.h"

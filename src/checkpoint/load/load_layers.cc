@@ -2,8 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 #include "checkpoint/load/layer_weights.h"
 #include "core/printable.h"
 #include "core/require.h"

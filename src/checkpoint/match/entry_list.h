@@ -10,7 +10,6 @@
 
 #include "checkpoint/match/expression.h"
 #include "checkpoint/match/glob.h"
-#include "checkpoint/match/glob_index.h"
 
 namespace nvfp4::checkpoint {
 

@@ -1,8 +1,9 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
 #include "checkpoint/match/expression.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <re2/re2.h>
+#include <time.h>
 
 #include <algorithm>
 #include <array>
@@ -10,7 +11,7 @@
 #include <mutex>
 #include <new>
 
-#include "checkpoint/match/expression_text.h"
+#include "checkpoint/match/match_budget.h"
 #include "core/printable.h"
 #include "core/require.h"
 
@@ -185,6 +186,20 @@ bool Expression::matches_step_by_step(std::string_view name) const {
                       "pattern: re:{} cannot be matched on '{}': {}", printable(text_),
                       printable(name), message_of(result));
   return true;
+}
+
+void MatchBudget::throw_spent(std::string_view pattern) const {
+  throw ValueError(
+      fmt::format("pattern: {} takes more than what is left of {} steps for all patterns of a "
+                  "run; repeat nothing that itself is repeated, and write names where names do",
+                  printable(pattern, 4096), steps_),
+      ErrorCode::pattern);
+}
+
+std::int64_t ComputedTime::now() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
 }  // namespace nvfp4::checkpoint

@@ -5,7 +5,6 @@
 #include <iterator>
 
 #include "checkpoint/match/expression.h"
-#include "checkpoint/match/expression_text.h"
 #include "core/parallel_for.h"
 
 namespace nvfp4::checkpoint {

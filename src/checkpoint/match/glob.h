@@ -1,5 +1,9 @@
 #pragma once
 
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +39,43 @@ class Glob {
 
   std::string text_;
   std::vector<Run> runs_;  ///< runs between the stars; the first and the last may be empty
+};
+
+/// Calls `take` with each element of the map `sorted` whose key is a prefix of `text`, the longest
+/// first. Keys without a common prefix with `text` are skipped, however many they are.
+template <class Map, class Take>
+void for_each_beginning(Map& sorted, std::string_view text, Take take) {
+  // It looks at the last key at or before `text`, then at or before shorter and shorter prefixes.
+  for (auto it = sorted.upper_bound(text); it != sorted.begin();) {
+    const std::string_view key = std::prev(it)->first;
+    const auto common =
+        static_cast<std::size_t>(std::ranges::mismatch(key, text).in1 - key.begin());
+    if (common == key.size()) {
+      take(*std::prev(it));
+      --it;
+    } else {
+      it = sorted.upper_bound(text.substr(0, common));
+    }
+  }
+}
+
+/// An index of globs. It finds the globs that may match a text by one literal part of each. That
+/// part is the one that the fewest other globs have.
+class GlobIndex {
+ public:
+  GlobIndex() = default;
+  /// Indexes globs, numbered from 0.
+  explicit GlobIndex(std::span<const std::string_view> globs);
+
+  /// Returns candidates in ascending order. They include all globs that match the text or a part of
+  /// it. Throws ValueError if the budget is used up.
+  std::vector<std::size_t> candidates(std::string_view text, MatchBudget& budget) const;
+
+ private:
+  std::size_t count_ = 0, longest_ = 0;  ///< number of globs, longest part in bytes
+  std::string called_;                   ///< name in errors
+  std::map<std::string, std::vector<std::size_t>, std::less<>> by_part_;
+  std::vector<std::size_t> others_;  ///< globs without a literal part
 };
 
 }  // namespace nvfp4::checkpoint

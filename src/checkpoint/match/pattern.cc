@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "checkpoint/match/is_number.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint/checkpoint.h"
 

@@ -10,7 +10,6 @@
 
 #include "checkpoint/match/expression.h"
 #include "checkpoint/match/glob.h"
-#include "checkpoint/match/glob_index.h"
 
 namespace nvfp4::checkpoint {
 
@@ -72,5 +71,13 @@ class PatternList {
   std::shared_ptr<const ExpressionSet> expressions_;
   mutable std::int64_t calls_ = 0;
 };
+
+/// Reports whether a part of a name has digits only.
+inline bool is_number(std::string_view part) {
+  return !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+/// Returns "model.layers.*.mlp.up_proj" for "model.layers.7.mlp.up_proj".
+std::string template_of(std::string_view module);
 
 }  // namespace nvfp4::checkpoint

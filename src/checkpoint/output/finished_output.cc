@@ -1,8 +1,7 @@
-#include "checkpoint/output/finished_output.h"
-
 #include <algorithm>
 
-#include "checkpoint/plan/order.h"
+#include "checkpoint/output/output_folder.h"
+#include "checkpoint/plan/plan.h"
 #include "checkpoint/safetensors/header.h"
 #include "checkpoint/source/content.h"
 #include "core/require.h"

@@ -1,12 +1,11 @@
 // The format of llama.cpp, a single file. Its blocks contain both codes and scales. With the names
-// below, they are read from the blocks (gguf/view.h) and written into them (output/gguf_sink.h).
+// below, they are read from the blocks (gguf/view.h) and written into them (output/gguf_sink.cc).
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/formats/format.h"
 #include "checkpoint/gguf/blocks.h"
 #include "checkpoint/gguf/config.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/output/gguf_layout.h"
-#include "checkpoint/output/gguf_sink.h"
 
 namespace nvfp4::checkpoint {
 namespace {
@@ -14,8 +13,6 @@ namespace {
 bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
   return codes.file->container() == "gguf" && table.find(module + ".weight_scale");
 }
-
-float stored_global(const GlobalScale& scale) { return scale.multiplier; }
 
 std::string_view left_out(std::string_view tensor, const ModelConfig& config) {
   if (config.text.empty()) return {};
@@ -52,11 +49,6 @@ const WeightNames kNames = {.format = &kGguf,
 constexpr const WeightNames* kReads[] = {&kNames};
 constexpr std::string_view kLoaders[] = {"llama.cpp"};
 
-std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
-                                  std::int64_t cols) {
-  return nvfp4_tensors(kNames, scheme, module, rows, cols);
-}
-
 }  // namespace
 
 /// The GGUF format. llama.cpp reads its configuration only from the keys of the file.
@@ -67,8 +59,6 @@ const CheckpointFormat kGguf = {.name = "gguf",
                                 .global_is_optional = true,
                                 .names = &kNames,
                                 .note = "a file for llama.cpp",
-                                .tensors = tensors,
-                                .stored_global = stored_global,
                                 .left_out = left_out,
                                 .keeper = keeper,
                                 .single_file = "model.gguf",

@@ -6,7 +6,7 @@
 #include <optional>
 #include <tuple>
 
-#include "checkpoint/formats/cache_scales.h"
+#include "checkpoint/formats/format.h"
 #include "checkpoint/gguf/config.h"
 #include "core/printable.h"
 #include "core/require.h"

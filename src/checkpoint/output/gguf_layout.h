@@ -1,10 +1,10 @@
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/formats/shard_writer.h"
 #include "checkpoint/gguf/header.h"
 #include "checkpoint/gguf/names.h"
 #include "checkpoint/plan/plan.h"
@@ -51,5 +51,12 @@ std::string_view left_out(std::string_view name, const Json& config);
 /// number of heads is missing.
 Layout make_layout(const checkpoint::Plan& plan, const checkpoint::ModelFolder& model,
                    const Architecture& architecture, const Json& config);
+
+/// Returns the container of a GGUF file for llama.cpp. Codes and scales are copied into blocks of
+/// 64 elements, and experts into stacks. Rows of q and k get llama.cpp's order for rotary
+/// embeddings. Other tensors keep their dtype or, where llama.cpp requires it, become F32, which is
+/// exact. `plan` must outlive the container.
+std::unique_ptr<const checkpoint::Container> make_container(const checkpoint::ModelFolder& model,
+                                                            const checkpoint::Plan& plan);
 
 }  // namespace nvfp4::gguf

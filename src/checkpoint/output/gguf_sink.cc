@@ -1,4 +1,3 @@
-#include "checkpoint/output/gguf_sink.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,9 +8,7 @@
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/gguf/blocks.h"
 #include "checkpoint/gguf/config.h"
-#include "checkpoint/gguf/faults.h"
-#include "checkpoint/gguf/file.h"
-#include "checkpoint/gguf/metadata.h"
+#include "checkpoint/gguf/header.h"
 #include "checkpoint/gguf/tokenizer/tokenizer.h"
 #include "checkpoint/io/grow.h"
 #include "checkpoint/io/json_text.h"

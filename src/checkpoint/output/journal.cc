@@ -6,7 +6,7 @@
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
-#include "checkpoint/plan/metadata.h"
+#include "checkpoint/plan/plan.h"
 #include "checkpoint/source/content.h"
 #include "core/require.h"
 #include "nvfp4/runtime.h"

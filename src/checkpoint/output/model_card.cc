@@ -1,5 +1,3 @@
-#include "checkpoint/output/model_card.h"
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -9,10 +7,10 @@
 #include "checkpoint/base/shell_word.h"
 #include "checkpoint/engines/engines.h"
 #include "checkpoint/gguf/names.h"
-#include "checkpoint/hub/front_matter.h"
 #include "checkpoint/hub/hub.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
+#include "checkpoint/output/output_folder.h"
 #include "checkpoint/safetensors/folder_names.h"
 #include "nvfp4/runtime.h"
 

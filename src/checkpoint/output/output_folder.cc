@@ -7,9 +7,7 @@
 
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
-#include "checkpoint/output/finished_output.h"
-#include "checkpoint/output/model_card.h"
-#include "checkpoint/safetensors/model_links.h"
+#include "checkpoint/safetensors/folder_names.h"
 #include "checkpoint/source/read_together.h"
 #include "core/require.h"
 

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <set>
 
-#include "checkpoint/gguf/file.h"
+#include "checkpoint/gguf/header.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/output/ranks.h"
 #include "checkpoint/safetensors/folder_names.h"
-#include "checkpoint/safetensors/model_links.h"
 #include "checkpoint/source/content.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint/safetensors.h"

@@ -1,6 +1,5 @@
 #include "checkpoint/output/ranks.h"
 
-#include <algorithm>
 #include <cerrno>
 
 #include "checkpoint/io/text_file.h"

@@ -8,9 +8,9 @@
 #include <optional>
 #include <utility>
 
-#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/experts.h"
 #include "checkpoint/gguf/blocks.h"
-#include "checkpoint/plan/weight_slices.h"
+#include "checkpoint/plan/matrices.h"
 #include "checkpoint/source/quantized_tensors.h"
 #include "core/printable.h"
 #include "core/require.h"

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/plan/listed.h"
 #include "checkpoint/plan/plan.h"
+#include "checkpoint/plan/supply.h"
 
 /// The tensors that become plain, and their places in the output.
 namespace nvfp4::checkpoint {

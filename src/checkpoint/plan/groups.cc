@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cfloat>
 
-#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/experts.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/plan/matrices.h"
 #include "checkpoint/plan/recipe_choice.h"

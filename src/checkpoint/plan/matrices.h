@@ -9,14 +9,28 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/families/experts.h"
 #include "checkpoint/families/fuse.h"
 #include "checkpoint/formats/declared.h"
+#include "checkpoint/formats/format.h"
+#include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/plan/input_amax.h"
-#include "checkpoint/plan/listed.h"
 #include "checkpoint/plan/plan.h"
-#include "checkpoint/plan/weight_slices.h"
+#include "checkpoint/plan/supply.h"
 
 namespace nvfp4::checkpoint {
+
+/// Returns a slice of all rows of all matrices of a weight.
+WeightSlice whole_weight(const LogicalTensor& t);
+
+/// Returns each matrix of a stack [E, N, K] as [K, N]. The stacks of GPT-OSS in transformers are
+/// [experts, in, out], and their packed form is [experts, out, in].
+std::vector<WeightSlice> transposed_matrices(const LogicalTensor& t);
+
+/// Reports whether the format keeps the stacks of the model's family. NVFP4 stacks with a global
+/// scale for each expert are split.
+bool keeps_stacks(const CheckpointFormat& format, const ModelConfig& config,
+                  const LogicalTensor& t);
 
 /// A tensor whose matrices become NVFP4 or FP8.
 struct EncodedTensor {

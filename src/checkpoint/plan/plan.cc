@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
-#include <map>
 #include <set>
 
-#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/experts.h"
 #include "checkpoint/families/fuse.h"
-#include "checkpoint/families/narrow.h"
+#include "checkpoint/families/select.h"
 #include "checkpoint/formats/declared.h"
 #include "checkpoint/formats/excludes.h"
 #include "checkpoint/io/json_text.h"
@@ -16,11 +15,8 @@
 #include "checkpoint/plan/cache_scales.h"
 #include "checkpoint/plan/decoded.h"
 #include "checkpoint/plan/matrices.h"
-#include "checkpoint/plan/metadata.h"
-#include "checkpoint/plan/order.h"
 #include "checkpoint/plan/recipe_choice.h"
 #include "checkpoint/plan/supply.h"
-#include "checkpoint/plan/weight_slices.h"
 #include "checkpoint/source/quantized_tensors.h"
 #include "core/printable.h"
 #include "core/require.h"

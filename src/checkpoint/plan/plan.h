@@ -2,27 +2,84 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/base/json.h"
 #include "checkpoint/families/experts.h"
+#include "checkpoint/families/model_config.h"
 #include "checkpoint/families/select.h"
 #include "checkpoint/formats/format.h"
-#include "checkpoint/io/text_pool.h"
-#include "checkpoint/plan/spec_table.h"
 #include "checkpoint/recipe/recipe.h"
 #include "checkpoint/source/model_folder.h"
 #include "checkpoint/statistics/statistics.h"
 #include "checkpoint/work/work.h"
 #include "nvfp4/checkpoint/checkpoint.h"
+#include "nvfp4/checkpoint/safetensors.h"
 #include "quantizers/method.h"
 
 /// The complete plan of the output, except the bytes of its tensors. It is made before the first
 /// byte is written.
 namespace nvfp4::checkpoint {
+
+/// A pool of texts, many of them equal. It stores each once and must outlive the views.
+class TextPool {
+ public:
+  std::string_view keep(std::string_view text) {
+    const auto found = texts_.find(text);
+    return found != texts_.end() ? *found : *texts_.emplace(text).first;
+  }
+
+ private:
+  std::set<std::string, std::less<>> texts_;
+};
+
+/// A table of TensorSpecs in a tenth of the memory. The tensors of a weight share the beginning of
+/// their names, and a model has few shapes.
+class SpecTable {
+ public:
+  std::size_t size() const { return entries_.size(); }
+  void push_back(const safetensors::TensorSpec& spec);
+  safetensors::TensorSpec operator[](std::size_t i) const { return {name(i), dtype(i), shape(i)}; }
+  std::string name(std::size_t i) const;
+  safetensors::DType dtype(std::size_t i) const {
+    return static_cast<safetensors::DType>(entries_[i].dtype);
+  }
+  const std::vector<std::int64_t>& shape(std::size_t i) const { return shapes_[entries_[i].shape]; }
+  std::uint64_t bytes(std::size_t i) const;
+  /// Compares two names, also of two tables. The result is negative, 0 or positive.
+  int compare_names(std::size_t i, const SpecTable& other, std::size_t j) const;
+  /// Moves entry order[i] to place i.
+  void reorder(std::span<const std::uint32_t> order);
+
+ private:
+  struct Entry {
+    std::uint32_t begin = 0;  ///< offset in text_
+    std::uint32_t size : 24 = 0;
+    std::uint32_t dtype : 8 = 0;
+    std::uint32_t suffix = 0, shape = 0;  ///< indices in suffixes_ and shapes_
+  };
+  template <class T>
+  static std::uint32_t number_of(const T& value, std::map<T, std::uint32_t>& numbers,
+                                 std::vector<T>& values);
+  std::string_view stem(const Entry& entry) const {
+    return std::string_view(text_).substr(entry.begin, entry.size);
+  }
+
+  std::vector<Entry> entries_;
+  std::string text_;                   ///< the names up to their last dots
+  std::vector<std::string> suffixes_;  ///< the last components, with the dot
+  std::vector<std::vector<std::int64_t>> shapes_;
+  std::map<std::string, std::uint32_t> suffix_numbers_;
+  std::map<std::vector<std::int64_t>, std::uint32_t> shape_numbers_;
+};
 
 /// One matrix that is not copied byte for byte.
 struct Unit {
@@ -132,5 +189,43 @@ struct TransformOptions : QuantizeCheckpointOptions {
 
 /// Makes the plan of a run. Throws ValueError, FormatError or UnsupportedError.
 Plan make_plan(const ModelFolder& model, const TransformOptions& options);
+
+/// Returns the values of options that differ from the members, for options::record(): a file by the
+/// fingerprint of its content.
+Json known_options(const Plan& plan, const ModelFolder& model, const TransformOptions& options);
+
+/// Returns the metadata of an output shard: the input's, without what formats write about their own
+/// tensors.
+safetensors::Metadata metadata_of_output(safetensors::Metadata of_input);
+
+/// Adds the producer if anything is quantized, and removes it if nothing stays quantized. A run
+/// that only copies codes and scales leaves the input's entry.
+void name_producer(Plan& plan, ModelConfig& config, const ModelFolder& model,
+                   const TransformOptions& options);
+
+/// Stores the inverses of global scales that come from the input. The format stores either the
+/// multiplier or the divisor, and rounding loses the other.
+void keep_reciprocals(Plan& plan);
+
+/// Sorts a shard's tensors by decreasing element size, then by name, as the writer of safetensors
+/// does. Without gaps each tensor then starts at a multiple of its element size, as PyTorch's
+/// loader needs. The order of the input has no influence, so a conversion back gives the same file.
+void sort_tensors(Plan& plan, PlannedShard& shard, std::size_t first_unit);
+
+/// A tensor of the output.
+struct PlannedName {
+  const PlannedShard* shard = nullptr;
+  std::uint32_t tensor = 0;  ///< the index in shard->specs
+
+  std::string text() const { return shard->specs.name(tensor); }
+  int compare(const PlannedName& other) const {
+    return shard->specs.compare_names(tensor, other.shard->specs, other.tensor);
+  }
+};
+/// Returns the tensors of all shards, sorted by name. Tensors with the same name are in the order
+/// of their shards.
+std::vector<PlannedName> sorted_names(const Plan& plan);
+/// Throws UnsupportedError with the first name that occurs twice.
+void require_unique_names(const Plan& plan);
 
 }  // namespace nvfp4::checkpoint

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "checkpoint/recipe/layer_kind.h"
+#include "checkpoint/recipe/recipe.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

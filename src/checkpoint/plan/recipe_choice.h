@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/experts.h"
 #include "checkpoint/families/fuse.h"
 #include "checkpoint/families/select.h"
 #include "checkpoint/formats/format.h"

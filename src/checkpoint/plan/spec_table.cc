@@ -1,6 +1,6 @@
-#include "checkpoint/plan/spec_table.h"
-
 #include <algorithm>
+
+#include "checkpoint/plan/plan.h"
 
 namespace nvfp4::checkpoint {
 

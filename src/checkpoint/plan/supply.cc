@@ -1,6 +1,5 @@
 #include "checkpoint/plan/supply.h"
 
-#include "checkpoint/plan/listed.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

@@ -1,9 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/plan/plan.h"
+#include "core/printable.h"
 
 namespace nvfp4::checkpoint {
 
@@ -18,5 +22,17 @@ const InputStatistics* statistics_of(const Statistics* statistics, const WeightS
 
 /// Adds warnings of missing statistics to the plan. Throws ValueError if no weight has any.
 void warn_of_missing_statistics(Plan& plan);
+
+/// The modules that a warning is about: their number, and the first of them.
+struct Listed {
+  std::size_t count = 0;
+  std::string first;
+
+  void add(std::string_view module, std::size_t modules = 1) {
+    if (count == 0) first = module;
+    count += modules;
+  }
+  std::string text() const { return printable(first) + (count > 1 ? ", ..." : ""); }
+};
 
 }  // namespace nvfp4::checkpoint

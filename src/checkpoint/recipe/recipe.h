@@ -1,12 +1,12 @@
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/families/select.h"
 #include "checkpoint/match/pattern.h"
 #include "nvfp4/scheme.h"
 
@@ -71,5 +71,13 @@ Recipe parse_recipe(const std::string& text, const std::string& file);
 /// Reads a named recipe or a file. Throws ValueError if it is neither, IoError, and as
 /// parse_recipe() does.
 Recipe read_recipe(const std::string& name_or_file);
+
+/// Returns "attention", "mlp", "experts", "shared_experts", or "linear" for any other matrix that
+/// is quantized. For other tensors it returns the kind of classify(), with "_" for spaces:
+/// "lm_head", "router", "vision".
+std::string layer_kind(std::string_view tensor, const Selection& selection);
+
+/// Returns all kinds that layer_kind() can return, those of quantized layers first.
+std::vector<std::string> layer_kinds();
 
 }  // namespace nvfp4::checkpoint

@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <initializer_list>
 #include <map>
 #include <set>
 
-#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/experts.h"
 #include "checkpoint/families/fuse.h"
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/formats/declared.h"

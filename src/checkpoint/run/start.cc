@@ -3,10 +3,10 @@
 #include <memory>
 #include <utility>
 
-#include "checkpoint/base/options_error.h"
+#include "checkpoint/base/error_codes.h"
 #include "checkpoint/formats/format.h"
 #include "checkpoint/io/posix_file.h"
-#include "checkpoint/source/adapter.h"
+#include "checkpoint/source/model_folder.h"
 #include "checkpoint/source/share_out.h"
 #include "core/printable.h"
 #include "core/require.h"

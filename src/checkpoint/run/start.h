@@ -4,7 +4,7 @@
 
 #include "checkpoint/plan/plan.h"
 #include "checkpoint/safetensors/apart.h"
-#include "checkpoint/write/run_context.h"
+#include "checkpoint/write/write_plan.h"
 
 namespace nvfp4::checkpoint {
 

@@ -4,7 +4,7 @@
 #include <system_error>
 #include <utility>
 
-#include "checkpoint/base/options_error.h"
+#include "checkpoint/base/error_codes.h"
 #include "checkpoint/io/posix_file.h"
 #include "core/printable.h"
 #include "core/require.h"

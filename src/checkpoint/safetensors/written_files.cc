@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "checkpoint/io/file_hash.h"
 #include "checkpoint/io/json_text.h"
+#include "checkpoint/io/planned_file.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/safetensors/apart.h"

@@ -13,7 +13,6 @@
 #include "checkpoint/safetensors/folder_names.h"
 #include "checkpoint/safetensors/header.h"
 #include "checkpoint/sample/sample_models.h"
-#include "checkpoint/sample/sample_weights.h"
 #include "checkpoint/source/content.h"
 #include "core/parallel_for.h"
 #include "core/require.h"

@@ -1,11 +1,10 @@
-#include "checkpoint/sample/sample_weights.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <numbers>
 
+#include "checkpoint/sample/sample_models.h"
 #include "nvfp4/format.h"
 
 namespace nvfp4::checkpoint {

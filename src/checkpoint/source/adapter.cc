@@ -1,5 +1,3 @@
-#include "checkpoint/source/adapter.h"
-
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -8,11 +6,13 @@
 #include <optional>
 
 #include "checkpoint/base/json.h"
+#include "checkpoint/base/json_members.h"
 #include "checkpoint/families/select.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/match/entry_list.h"
 #include "checkpoint/source/content.h"
+#include "checkpoint/source/model_folder.h"
 #include "core/printable.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint/safetensors.h"
@@ -37,9 +37,8 @@ class NumbersOfModules {
  public:
   /// Throws FormatError for an invalid expression.
   NumbersOfModules(const Json& config, const char* patterns, const std::string& file) {
-    const auto map = config.find(patterns);
-    if (map == config.end() || !map->is_object()) return;
-    for (const auto& [pattern, value] : map->items()) {
+    if (!member_of(config, patterns).is_object()) return;
+    for (const auto& [pattern, value] : object_of(config, patterns).items()) {
       entries_.push_back(entry_of(pattern));
       numbers_.emplace_back(pattern, value);
     }
@@ -109,13 +108,13 @@ class Adapter {
   }
 
   bool is_set(const char* key) const {
-    const Json value = config_.value(key, Json());
+    const Json& value = member_of(config_, key);
     return value.is_boolean() ? value.get<bool>()
                               : !value.is_null() && !(value.is_structured() && value.empty());
   }
 
   void check_config() const {
-    const Json type = config_.value("peft_type", Json());
+    const Json& type = member_of(config_, "peft_type");
     require<FormatError>(type.is_string(), "{}: peft_type is missing", file_);
     refuse(type != "LORA", fmt::format("peft_type is {}", printable(type.get<std::string>())));
     refuse(is_set("use_dora"), "use_dora is set");
@@ -152,7 +151,7 @@ class Adapter {
   double number_of(const NumbersOfModules& patterns, const char* key,
                    const std::string& module) const {
     if (const auto* own = patterns.find(module)) return number(own->first, own->second);
-    return number(key, config_.value(key, Json()));
+    return number(key, member_of(config_, key));
   }
 
   std::vector<float> floats(const safetensors::TensorInfo& t) const {

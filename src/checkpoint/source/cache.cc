@@ -1,5 +1,6 @@
 #include "checkpoint/source/cache.h"
 
+#include "checkpoint/base/json_members.h"
 #include "checkpoint/families/match_names.h"
 #include "checkpoint/families/select.h"
 
@@ -27,8 +28,8 @@ CacheType cache_type(const Declared& declared) {
   if (cache.is_null() || cache == false || cache == "none" || is_empty_text || is_empty_object)
     return {};
   const auto is = [&](const char* key, const auto& value, bool absent) {
-    const auto it = cache.find(key);
-    return it == cache.end() || it->is_null() ? absent : *it == value;
+    const Json& member = member_of(cache, key);
+    return member.is_null() ? absent : member == value;
   };
   std::string said = cache.is_string() ? cache.get<std::string>() : cache.dump();
   if (cache.is_object()) {

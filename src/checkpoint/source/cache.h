@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/formats/cache_scales.h"
 #include "checkpoint/formats/declared.h"
+#include "checkpoint/formats/format.h"
 #include "checkpoint/formats/logical_tensor.h"
 
 /// The declarations and scales of a model's KV cache.

@@ -1,5 +1,3 @@
-#include "checkpoint/source/lost_scales.h"
-
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 
 #include "checkpoint/formats/format.h"
 #include "checkpoint/match/pattern.h"
+#include "checkpoint/source/model_folder.h"
 #include "core/printable.h"
 #include "nvfp4/error.h"
 

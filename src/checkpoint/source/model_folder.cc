@@ -11,8 +11,7 @@
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/match/pattern.h"
-#include "checkpoint/safetensors/model_links.h"
-#include "checkpoint/source/lost_scales.h"
+#include "checkpoint/safetensors/folder_names.h"
 #include "core/printable.h"
 #include "core/require.h"
 

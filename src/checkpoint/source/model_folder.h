@@ -2,6 +2,8 @@
 
 #include <filesystem>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,5 +41,37 @@ struct ModelFolder {
 /// followed as ModelLinks describes. With `to_repair`, the index may be wrong and weights may be
 /// incomplete. Throws IoError, FormatError, UnsupportedError.
 ModelFolder open_model_folder(const std::filesystem::path& input, bool to_repair = false);
+
+/// The folder of an adapter, and the factor that its deltas are multiplied by.
+struct WeightedAdapter {
+  std::filesystem::path folder;
+  double weight = 1;
+};
+/// Parses "folder" or "folder=weight". Throws ValueError.
+WeightedAdapter parse_adapter(const std::string& text);
+
+/// Adds LoRA adapters of PEFT: adapter_config.json and adapter_model.safetensors. Source:
+/// github.com/huggingface/peft, src/peft/tuners/lora.
+/// Adds the adapters, each "folder" or "folder=weight", to the weights of the model in their order.
+/// It fills LogicalTensor::added and ModelFolder::merged. Throws IoError and FormatError. Throws
+/// ValueError for an adapter of another model. Throws UnsupportedError for anything but plain LoRA
+/// (such as DoRA, biases, fully trained modules, embeddings) and for weights that have four bits.
+void add_adapters(ModelFolder& model, const std::vector<std::string>& adapters);
+
+/// Returns FP8 weights without a scale, and weights of DeepSeek-V4 without MXFP4 exponents. They
+/// are faults if other weights have scales, or if one of `declared` says that weights are FP8.
+/// Otherwise FP8 codes are the values themselves.
+std::vector<Defect> lost_fp8_scales(std::span<const LogicalTensor> tensors,
+                                    std::span<const Declared* const> declared);
+
+/// Throws FormatError for the first weight of lost_fp8_scales(). Its codes would be read as values,
+/// silently wrong. Modules in `unknown` forms may have scales of their own and are skipped.
+void require_fp8_scales(std::span<const LogicalTensor> tensors, std::span<const Defect> unknown,
+                        std::span<const Declared* const> declared);
+
+/// Returns scales that only quantized weights have, without codes beside them: the weight may be
+/// lost. Modules in `unknown` forms may have scales of their own and are skipped.
+std::vector<Defect> orphan_scales(std::span<const LogicalTensor> tensors,
+                                  const std::set<std::string>& unknown);
 
 }  // namespace nvfp4::checkpoint

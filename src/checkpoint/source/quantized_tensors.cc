@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/base/json_members.h"
 #include "checkpoint/io/input_hints.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
-#include "checkpoint/source/lost_scales.h"
 #include "checkpoint/source/model_folder.h"
 #include "core/printable.h"
 #include "core/require.h"
@@ -98,8 +98,7 @@ void CheckpointReader::open_file(const fs::path& path, Naming naming) {
 std::optional<Declared> CheckpointReader::read_config() try {
   if (config_text_.empty()) return {};
   const Json json = parse_config_json(config_text_, config_file_);
-  const auto type = json.find("model_type");
-  if (type != json.end() && type->is_string()) model_type_ = type->get<std::string>();
+  if (std::string type = text_of(json, "model_type"); !type.empty()) model_type_ = std::move(type);
   return declared_in_config(json, config_file_);
 } catch (const FormatError&) {  // a later reader reports the error
   return {};

@@ -3,7 +3,7 @@
 #include <map>
 #include <mutex>
 
-#include "checkpoint/gguf/file.h"
+#include "checkpoint/gguf/header.h"
 #include "checkpoint/gguf/names.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/statistics/statistics.h"

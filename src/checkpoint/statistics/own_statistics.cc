@@ -6,7 +6,7 @@
 #include <cstring>
 #include <map>
 
-#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/experts.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/statistics/statistics.h"

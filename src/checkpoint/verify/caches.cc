@@ -63,17 +63,17 @@ void check_caches(const Subject& subject, Findings& findings) {
   if (!wanted) {
     if (scales > 0)
       findings.add("cache-scale-undeclared", first,
-                   fmt::format("{} has scales of keys or values, and no configuration declares "
-                               "their cache",
-                               first));
+                   "{} has scales of keys or values, and no configuration declares "
+                   "their cache",
+                   first);
   } else if (scales == 0) {
     findings.add("cache-scale-missing", first_lacking,
-                 fmt::format("none of {} attentions has scales of keys and values, such as {}",
-                             lacking, first_lacking));
+                 "none of {} attentions has scales of keys and values, such as {}", lacking,
+                 first_lacking);
   } else if (lacking > 0) {
     findings.add("cache-scale-partly", first_lacking,
-                 fmt::format("{} attentions lack a scale of keys or values that others have: {}{}",
-                             lacking, first_lacking, lacking > 1 ? ", ..." : ""));
+                 "{} attentions lack a scale of keys or values that others have: {}{}", lacking,
+                 first_lacking, lacking > 1 ? ", ..." : "");
   }
 }
 

@@ -1,11 +1,16 @@
 #pragma once
 
+#include <fmt/format.h>
+
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/compare/measured.h"
@@ -14,7 +19,9 @@
 #include "checkpoint/formats/declared.h"
 #include "checkpoint/formats/format.h"
 #include "checkpoint/formats/logical_tensor.h"
+#include "checkpoint/match/entry_list.h"
 #include "checkpoint/source/cache.h"
+#include "checkpoint/source/quantized_tensors.h"
 #include "nvfp4/checkpoint/verify.h"
 
 /// The checks of `nvfp4 verify`, with one file for each.
@@ -72,8 +79,17 @@ std::vector<LoaderVerdict> answers_of(const std::string& json);
 class Findings {
  public:
   explicit Findings(std::string loader) : loader_(std::move(loader)) {}
-  /// Adds a finding. `code` is a code of finding_kinds(). `effect` replaces the effect of the kind.
-  void add(std::string_view code, std::string tensor, std::string text, std::string effect = {});
+  /// Adds a finding. `code` is a code of finding_kinds().
+  void add(std::string_view code, std::string tensor, std::string text);
+  template <class First, class... Rest>
+  void add(std::string_view code, std::string tensor, fmt::format_string<First, Rest...> text,
+           First&& first, Rest&&... rest) {
+    add(code, std::move(tensor),
+        fmt::format(text, std::forward<First>(first), std::forward<Rest>(rest)...));
+  }
+  /// Adds a finding with another effect than that of its kind.
+  void add_with_effect(std::string effect, std::string_view code, std::string tensor,
+                       std::string text);
   /// Adds a limit of one loader in a correct checkpoint. It is a finding if that loader was
   /// requested, otherwise only a verdict.
   void add_for(std::string_view loader, Verdict verdict, std::string_view code, std::string tensor,
@@ -184,5 +200,49 @@ ValueFaults value_faults(std::span<const LogicalTensor> tensors, const FuseRules
 /// source cannot be read.
 void check_source(const Subject& subject, const std::filesystem::path& source, Findings& findings,
                   Measured& measured, const OnProgress& progress);
+
+/// Tensors of the source that a checkpoint may lack. They are computed buffers, copies of other
+/// weights (tied), and cache scales that the checkpoint does not declare.
+class DerivedTensors {
+ public:
+  DerivedTensors(const CheckpointReader& source, const CheckpointReader& made,
+                 const Subject& subject);
+
+  bool contains(const std::string& name) const;
+
+ private:
+  bool is_tied(const LogicalTensor& t) const;
+
+  const CheckpointReader& source_;
+  bool may_be_tied_ = true;
+  CacheScales undeclared_;
+  std::vector<const LogicalTensor*> tables_;  ///< vocabulary tables of the source that are in both
+};
+
+/// The exclusions of a configuration, for many queries. Their number may be as large as that of the
+/// modules.
+class Exclusions {
+ public:
+  /// Indexes the exclusions. `declared` must outlive the object. Throws FormatError for an invalid
+  /// expression.
+  explicit Exclusions(const Declared& declared);
+
+  enum class Match : std::uint8_t { none, substring, whole };
+  struct Found {
+    Match match = Match::none;
+    std::string_view entry;  ///< the entry that matches, for messages
+  };
+  /// Returns how the entries match a module; some loaders search for substrings. Throws FormatError
+  /// for an expression that takes too long.
+  Found find(std::string_view module) const;
+
+  const EntryList& list() const { return list_; }
+
+ private:
+  const std::vector<std::string>& entries_;
+  EntryList list_;
+  /// The entries to search as substrings, sorted. None starts with another.
+  std::vector<std::string_view> pieces_;
+};
 
 }  // namespace nvfp4::checkpoint

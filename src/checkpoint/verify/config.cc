@@ -1,15 +1,14 @@
 // Checks that the configuration describes the files.
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 
-#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/base/json_members.h"
+#include "checkpoint/families/experts.h"
 #include "checkpoint/families/fuse.h"
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/families/select.h"
 #include "checkpoint/verify/checks.h"
-#include "checkpoint/verify/exclusions.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
@@ -31,8 +30,8 @@ class ConfigCheck {
     if (declared == nullptr) {
       if (subject_.config.is_object())
         findings_.add("undeclared", "config.json",
-                      fmt::format("{}: {} NVFP4 weights and no quantization_config",
-                                  subject_.config_file, nvfp4_.size()));
+                      "{}: {} NVFP4 weights and no quantization_config", subject_.config_file,
+                      nvfp4_.size());
       return;
     }
     for (const auto* each : {&subject_.in_config, &subject_.in_hf_quant})
@@ -58,7 +57,7 @@ class ConfigCheck {
       if (!each || !says_nvfp4(*each) || !subject_.defective.empty() || !subject_.complete)
         continue;
       findings_.add("declared-only", std::filesystem::path(each->file).filename().string(),
-                    fmt::format("{}: says NVFP4, and no weight is", each->file));
+                    "{}: says NVFP4, and no weight is", each->file);
     }
   }
 
@@ -70,8 +69,8 @@ class ConfigCheck {
   void check_keys() {
     if (!subject_.in_hf_quant) return;
     for (const std::string& key : subject_.in_hf_quant->missing_keys)
-      findings_.add("hf-quant-keys", "hf_quant_config.json",
-                    fmt::format("{}: quantization.{} is missing", subject_.in_hf_quant->file, key));
+      findings_.add("hf-quant-keys", "hf_quant_config.json", "{}: quantization.{} is missing",
+                    subject_.in_hf_quant->file, key);
   }
 
   void check_one(const Declared& d) {
@@ -82,25 +81,21 @@ class ConfigCheck {
     const bool same =
         format.is_method != nullptr ? format.is_method(method) : method == format.name;
     if (!same)
-      findings_.add("declared-format", name,
-                    fmt::format("{}: quant_method '{}', the weights are stored as {}", d.file,
-                                method, format.name));
+      findings_.add("declared-format", name, "{}: quant_method '{}', the weights are stored as {}",
+                    d.file, method, format.name);
     if (d.group_size && *d.group_size != kBlock)
-      findings_.add("group-size", name,
-                    fmt::format("{}: group_size = {}, must be 16", d.file, *d.group_size));
+      findings_.add("group-size", name, "{}: group_size = {}, must be 16", d.file, *d.group_size);
     for (const DeclaredGroup& group : d.groups)
       if (group.is_float && group.bits == 4 && group.group_size != kBlock && group.group_size != 32)
-        findings_.add("group-size", name,
-                      fmt::format("{}: group_size = {} of 4-bit weights, must be 16", d.file,
-                                  group.group_size));
+        findings_.add("group-size", name, "{}: group_size = {} of 4-bit weights, must be 16",
+                      d.file, group.group_size);
   }
 
   void check_params() {
     const std::string in_config = subject_.in_config ? subject_.in_config->method : "";
     if (!subject_.method_in_params || *subject_.method_in_params == in_config) return;
-    findings_.add("configs-disagree", kParamsName,
-                  fmt::format("quant_method '{}' in config.json, '{}' in {}", in_config,
-                              *subject_.method_in_params, kParamsName));
+    findings_.add("configs-disagree", kParamsName, "quant_method '{}' in config.json, '{}' in {}",
+                  in_config, *subject_.method_in_params, kParamsName);
   }
 
   void check_agreement() {
@@ -108,16 +103,16 @@ class ConfigCheck {
     const Declared &a = *subject_.in_config, &b = *subject_.in_hf_quant;
     if (a.algorithm != b.algorithm && !a.algorithm.empty())
       findings_.add("configs-disagree", "hf_quant_config.json",
-                    fmt::format("quant_algo '{}' in config.json, '{}' in hf_quant_config.json",
-                                a.algorithm, b.algorithm));
+                    "quant_algo '{}' in config.json, '{}' in hf_quant_config.json", a.algorithm,
+                    b.algorithm);
     const std::set<std::string> in_a(a.ignore.begin(), a.ignore.end()),
         in_b(b.ignore.begin(), b.ignore.end());
     std::vector<std::string> differ;
     std::ranges::set_symmetric_difference(in_a, in_b, std::back_inserter(differ));
     if (!differ.empty())
       findings_.add("excludes-differ", "hf_quant_config.json",
-                    fmt::format("{} exclusions are in one file only, such as {}", differ.size(),
-                                differ.front()));
+                    "{} exclusions are in one file only, such as {}", differ.size(),
+                    differ.front());
   }
 
   void check_modules(const Declared& d) {
@@ -137,8 +132,7 @@ class ConfigCheck {
                          holds_below(quantized, layer + ".");
       if (!there)
         findings_.add("quantized-layer-absent", layer,
-                      fmt::format("{}: quantized_layers names {}, no such weight is quantized",
-                                  d.file, layer));
+                      "{}: quantized_layers names {}, no such weight is quantized", d.file, layer);
     }
   }
 
@@ -149,17 +143,14 @@ class ConfigCheck {
       match = d.is_compressed_tensors() ? Match::none : Match::substring;
     const bool reads_list = !subject_.is_diffusers();  // which goes by the tensors
     if (match == Match::whole && reads_list)
-      findings_.add(
-          "excluded-quantized", module,
-          fmt::format("{} is quantized, and excluded by '{}' of {}", module, entry, d.file));
+      findings_.add("excluded-quantized", module, "{} is quantized, and excluded by '{}' of {}",
+                    module, entry, d.file);
     if (match == Match::substring && reads_list)
-      findings_.add(
-          "excluded-by-substring", module,
-          fmt::format("{} is quantized, and '{}' of {} occurs in its name", module, entry, d.file));
+      findings_.add("excluded-by-substring", module,
+                    "{} is quantized, and '{}' of {} occurs in its name", module, entry, d.file);
     if (!d.layers.empty() && d.layer_algorithm(module) == nullptr)
-      findings_.add(
-          "not-in-quantized-layers", module,
-          fmt::format("{} is quantized, and not in quantized_layers of {}", module, d.file));
+      findings_.add("not-in-quantized-layers", module,
+                    "{} is quantized, and not in quantized_layers of {}", module, d.file);
     if (d.is_compressed_tensors() && match == Match::none) check_group(d, t, module);
   }
 
@@ -170,12 +161,11 @@ class ConfigCheck {
     const DeclaredTargets::Group group = targets_->group_of(module, bits);
     if (group.first == nullptr)
       return findings_.add("not-in-quantized-layers", module,
-                           fmt::format("{} is {}, and no target of config_groups of {} names it",
-                                       module, t.form_name(), d.file));
+                           "{} is {}, and no target of config_groups of {} names it", module,
+                           t.form_name(), d.file);
     if (!group.fits)
-      findings_.add("declared-format", module,
-                    fmt::format("{} is {}, and its group in {} says {} bits", module, t.form_name(),
-                                d.file, group.first->bits));
+      findings_.add("declared-format", module, "{} is {}, and its group in {} says {} bits", module,
+                    t.form_name(), d.file, group.first->bits);
   }
 
   static bool holds_below(const std::set<std::string>& modules, const std::string& prefix) {
@@ -193,9 +183,8 @@ class ConfigCheck {
     if (!is_float(t.data.info->dtype)) return;
     if (s.kind != "linear" && s.kind != "expert" && s.kind != "lm_head" && s.kind != "head") return;
     if (exclusions_->find(module).match != Match::none || !targets_->hold(module)) return;
-    findings_.add("kept-not-excluded", module,
-                  fmt::format("{} is {} and not excluded in {}", module,
-                              safetensors::dtype_name(t.data.info->dtype), d.file));
+    findings_.add("kept-not-excluded", module, "{} is {} and not excluded in {}", module,
+                  safetensors::dtype_name(t.data.info->dtype), d.file);
   }
 
   void check_inputs(const Declared& d) {
@@ -208,16 +197,15 @@ class ConfigCheck {
       if (key.empty()) key = rules.key(t->module());
       const auto& [first, name] = fused.try_emplace(key, *wanted, t->module()).first->second;
       if (first != *wanted)
-        findings_.add("fused-partly", t->module(),
-                      fmt::format("{} is W4A{} in {}, {} is W4A{}", t->module(), *wanted ? 4 : 16,
-                                  d.file, name, first ? 4 : 16));
+        findings_.add("fused-partly", t->module(), "{} is W4A{} in {}, {} is W4A{}", t->module(),
+                      *wanted ? 4 : 16, d.file, name, first ? 4 : 16);
       if (*wanted && !t->input)
         findings_.add("missing-input-scale", t->module(),
-                      fmt::format("{}: no '{}{}' beside it, and {} wants 4-bit activations",
-                                  t->data.describe(), t->module(), t->names->input, d.file));
+                      "{}: no '{}{}' beside it, and {} wants 4-bit activations", t->data.describe(),
+                      t->module(), t->names->input, d.file);
       if (!*wanted && t->input)
-        findings_.add("unexpected-input-scale", t->module(),
-                      fmt::format("{}: only weights are quantized", t->input.describe()));
+        findings_.add("unexpected-input-scale", t->module(), "{}: only weights are quantized",
+                      t->input.describe());
     }
   }
 
@@ -228,8 +216,8 @@ class ConfigCheck {
                             [&](const LogicalTensor& t) { return layers.hold(t.name); }))
       return;
     findings_.add("mtp-dropped", "config.json",
-                  fmt::format("{}: {} multi-token prediction layer(s), and no tensor of layers.{}.",
-                              subject_.config_file, layers.wanted(), layers.first()));
+                  "{}: {} multi-token prediction layer(s), and no tensor of layers.{}.",
+                  subject_.config_file, layers.wanted(), layers.first());
   }
 
   const Subject& subject_;
@@ -245,12 +233,9 @@ class ConfigCheck {
 PredictionLayers::PredictionLayers(const Subject& subject) {
   if (!subject.config.is_object()) return;
   const auto& config = language_model_config(subject.config);
-  const auto integer = [&](const char* key) -> std::int64_t {
-    const auto it = config.find(key);
-    return it != config.end() && it->is_number_integer() ? it->template get<std::int64_t>() : -1;
-  };
-  first_ = integer("num_hidden_layers");
-  wanted_ = std::max(integer("num_nextn_predict_layers"), integer("mtp_num_hidden_layers"));
+  first_ = integer_of(config, "num_hidden_layers", -1);
+  wanted_ = std::max(integer_of(config, "num_nextn_predict_layers", -1),
+                     integer_of(config, "mtp_num_hidden_layers", -1));
 }
 
 bool PredictionLayers::hold(std::string_view module) const {
@@ -262,6 +247,29 @@ bool PredictionLayers::hold(std::string_view module) const {
 
 void check_config(const Subject& subject, Findings& findings) {
   ConfigCheck(subject, findings).run();
+}
+
+Exclusions::Exclusions(const Declared& declared)
+    : entries_(declared.ignore), list_(entries_, declared.file, declared.budget) {
+  if (declared.is_compressed_tensors()) return;
+  std::vector<std::string_view> sorted(entries_.begin(), entries_.end());
+  std::erase_if(sorted, [](std::string_view entry) { return entry.starts_with("re:"); });
+  std::ranges::sort(sorted);
+  for (const std::string_view entry : sorted)
+    if (pieces_.empty() || !entry.starts_with(pieces_.back())) pieces_.push_back(entry);
+}
+
+Exclusions::Found Exclusions::find(std::string_view module) const {
+  if (const auto first = list_.first(module)) return {Match::whole, entries_[*first]};
+  // No entry starts with another. So only the last entry that sorts at or before the text can be
+  // its start.
+  for (std::size_t at = 0; at < module.size() && !pieces_.empty(); ++at) {
+    const std::string_view rest = module.substr(at);
+    const auto after = std::ranges::upper_bound(pieces_, rest);
+    if (after != pieces_.begin() && rest.starts_with(*std::prev(after)))
+      return {Match::substring, *std::prev(after)};
+  }
+  return {};
 }
 
 }  // namespace nvfp4::checkpoint

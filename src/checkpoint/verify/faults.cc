@@ -1,12 +1,10 @@
-#include "checkpoint/verify/faults.h"
-
-#include <algorithm>
 #include <map>
 
 #include "checkpoint/families/fuse.h"
 #include "checkpoint/source/cache.h"
-#include "checkpoint/source/lost_scales.h"
+#include "checkpoint/source/model_folder.h"
 #include "checkpoint/verify/checks.h"
+#include "checkpoint/verify/codes.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

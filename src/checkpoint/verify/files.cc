@@ -1,6 +1,7 @@
 // Finds the files, and checks that they and the index can be read and agree.
 #include <algorithm>
 
+#include "checkpoint/base/json_members.h"
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/formats/unread_forms.h"
 #include "checkpoint/io/input_hints.h"
@@ -8,7 +9,6 @@
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/match/pattern.h"
-#include "checkpoint/source/lost_scales.h"
 #include "checkpoint/source/model_folder.h"
 #include "checkpoint/verify/checks.h"
 #include "core/printable.h"
@@ -82,8 +82,8 @@ class Opener {
       throw_no_weights(subject_.path);
     subject_.complete = !fs::exists(subject_.path / kJournalName);
     if (!subject_.complete)
-      findings_.add("interrupted", kJournalName,
-                    fmt::format("{}: holds {}", subject_.path.string(), kJournalName));
+      findings_.add("interrupted", kJournalName, "{}: holds {}", subject_.path.string(),
+                    kJournalName);
     else if (index_name.empty())
       find_lost(shards);
     if (!index_name.empty()) read_index(index_name);
@@ -93,15 +93,13 @@ class Opener {
       for (const std::string& file : named)
         if (!std::ranges::binary_search(shards, file)) {
           subject_.complete = false;
-          findings_.add(
-              "unreadable-file", file,
-              fmt::format("{}: missing, but the index names it", (subject_.path / file).string()));
+          findings_.add("unreadable-file", file, "{}: missing, but the index names it",
+                        (subject_.path / file).string());
         }
       std::erase_if(shards, [&](const std::string& name) { return !named.contains(name); });
     } else if (index_name.empty() && shards.size() > 1) {
-      findings_.add(
-          "no-index", "model.safetensors.index.json",
-          fmt::format("{}: {} shards and no index", subject_.path.string(), shards.size()));
+      findings_.add("no-index", "model.safetensors.index.json", "{}: {} shards and no index",
+                    subject_.path.string(), shards.size());
     }
     for (const std::string& name : shards)
       if (open(subject_.path / name)) subject_.file_names.push_back(name);
@@ -140,9 +138,7 @@ class Opener {
     try_config("config.json", [&](const std::string& text, const std::string& file) {
       subject_.config_file = file;
       subject_.config = parse_config_json(text, file);
-      const auto type = subject_.config.find("model_type");
-      if (type != subject_.config.end() && type->is_string())
-        subject_.model_type = type->get<std::string>();
+      subject_.model_type = text_of(subject_.config, "model_type");
       subject_.in_config = declared_in_config(subject_.config, file, budget_);
     });
     try_config("hf_quant_config.json", [&](const std::string& text, const std::string& file) {
@@ -159,15 +155,13 @@ class Opener {
         subject_.in_config->unread = std::move(declared->unread);
     });
     if (!fs::exists(subject_.path / "config.json") && !subject_.method_in_params)
-      findings_.add("no-config", "config.json",
-                    fmt::format("{}: no config.json", subject_.path.string()));
+      findings_.add("no-config", "config.json", "{}: no config.json", subject_.path.string());
   }
 
   void add(const StoredTensor& tensor) {
     if (subject_.table.add(tensor)) return;
-    findings_.add("stored-twice", tensor.info->name,
-                  fmt::format("{} is in {} too", tensor.describe(),
-                              subject_.table.find(tensor.info->name).file->path().string()));
+    findings_.add("stored-twice", tensor.info->name, "{} is in {} too", tensor.describe(),
+                  subject_.table.find(tensor.info->name).file->path().string());
   }
 
   void find_lost_scales() {
@@ -193,21 +187,20 @@ class Opener {
       total += t.info->bytes;
       const auto entry = index.weight_map.find(t.info->name);
       if (entry == index.weight_map.end())
-        findings_.add("index-unlisted-tensor", t.info->name,
-                      fmt::format("{} is not in the index", t.describe()));
+        findings_.add("index-unlisted-tensor", t.info->name, "{} is not in the index",
+                      t.describe());
     }
     for (const auto& [tensor, file] : index.weight_map) {
       const StoredTensor found = subject_.table.find(tensor);
       if (!std::ranges::binary_search(subject_.file_names, file)) continue;  // has its own finding
       if (!found || found.file->path().filename() != file)
         findings_.add("index-missing-tensor", tensor,
-                      fmt::format("{}: tensor '{}' is not there, where the index says it is", file,
-                                  printable(tensor)));
+                      "{}: tensor '{}' is not there, where the index says it is", file,
+                      printable(tensor));
     }
     if (index.total_size != total && subject_.complete)
-      findings_.add(
-          "index-total-size", "model.safetensors.index.json",
-          fmt::format("total_size = {}, the tensors have {} bytes", index.total_size, total));
+      findings_.add("index-total-size", "model.safetensors.index.json",
+                    "total_size = {}, the tensors have {} bytes", index.total_size, total);
   }
 
   Findings& findings_;

@@ -2,12 +2,8 @@
 // formats.
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cmath>
-
 #include "checkpoint/gguf/config.h"
-#include "checkpoint/gguf/faults.h"
-#include "checkpoint/gguf/file.h"
+#include "checkpoint/gguf/header.h"
 #include "checkpoint/gguf/names.h"
 #include "checkpoint/gguf/view.h"
 #include "checkpoint/io/posix_file.h"
@@ -34,18 +30,17 @@ class GgufCheck {
     check_tokenizer();
     const std::string* type = header_.text("general.type");
     if (type != nullptr && *type != "model")
-      findings_.add(
-          "gguf-key", "general.type",
-          fmt::format("{}: 'general.type' = '{}', must be model", where(), printable(*type)));
+      findings_.add("gguf-key", "general.type", "{}: 'general.type' = '{}', must be model", where(),
+                    printable(*type));
     const std::string* name = header_.text(gguf::kArchitectureKey);
     if (name == nullptr) {
-      findings_.add("gguf-architecture", std::string(gguf::kArchitectureKey),
-                    fmt::format("{}: has no '{}'", where(), gguf::kArchitectureKey));
+      findings_.add("gguf-architecture", std::string(gguf::kArchitectureKey), "{}: has no '{}'",
+                    where(), gguf::kArchitectureKey);
       return readable;
     }
     if (header_.integer("split.count").value_or(1) > 1)
-      findings_.add("gguf-split", "split.count",
-                    fmt::format("{}: one of {} files", where(), *header_.integer("split.count")));
+      findings_.add("gguf-split", "split.count", "{}: one of {} files", where(),
+                    *header_.integer("split.count"));
     else if (const gguf::Architecture* known = gguf::architecture_of(file_))
       check_architecture(*known);
     return readable;
@@ -65,8 +60,8 @@ class GgufCheck {
       const std::uint64_t offset = t.begin - header_.data_begin;
       if (offset != expected)
         return findings_.add("gguf-layout", t.name,
-                             fmt::format("{}: at byte {} of the data, where {} is expected",
-                                         where(t), offset, expected));
+                             "{}: at byte {} of the data, where {} is expected", where(t), offset,
+                             expected);
       const std::uint64_t mask = header_.alignment - 1;
       expected += (t.bytes + mask) & ~mask;
     }
@@ -75,9 +70,8 @@ class GgufCheck {
   void check_names() {
     for (const TensorInfo& t : header_.tensors)
       if (t.name.size() > gguf::kMaxName)
-        findings_.add("gguf-name", t.name,
-                      fmt::format("{}: a name of {} bytes, at most {}", where(t), t.name.size(),
-                                  gguf::kMaxName));
+        findings_.add("gguf-name", t.name, "{}: a name of {} bytes, at most {}", where(t),
+                      t.name.size(), gguf::kMaxName);
   }
 
   bool check_global_scales() {
@@ -97,19 +91,19 @@ class GgufCheck {
           if (part->type->id == gguf::kF32 && part->elements() == matrices) continue;
           readable = false;
           findings_.add(part->type->id == gguf::kF32 ? "wrong-shape" : "wrong-dtype", part->name,
-                        fmt::format("{}: {} [{}], must be F32 with {} element(s)", where(*part),
-                                    part->type->name, fmt::join(part->shape, ", "), matrices));
+                        "{}: {} [{}], must be F32 with {} element(s)", where(*part),
+                        part->type->name, fmt::join(part->shape, ", "), matrices);
         }
       if (!any && without++ == 0) first = t.name;
     }
     if (without > 0)
       findings_.add("gguf-no-global-scale", first,
-                    fmt::format("{}: {} NVFP4 tensors without, '{}' is the first", where(), without,
-                                printable(first)));
+                    "{}: {} NVFP4 tensors without, '{}' is the first", where(), without,
+                    printable(first));
     for (const TensorInfo& t : header_.tensors)
       for (const std::string_view suffix : {".input_scale", ".scale"})
         if (t.name.ends_with(suffix) && is_orphan(t.name.substr(0, t.name.size() - suffix.size())))
-          findings_.add("orphan-scale", t.name, fmt::format("{}: no weight beside it", where(t)));
+          findings_.add("orphan-scale", t.name, "{}: no weight beside it", where(t));
     return readable;
   }
 
@@ -121,19 +115,19 @@ class GgufCheck {
     const gguf::Value* tokens = header_.find("tokenizer.ggml.tokens");
     const auto* place = tokens == nullptr ? nullptr : std::get_if<gguf::ArrayPlace>(&tokens->value);
     if (header_.find("tokenizer.ggml.model") == nullptr || place == nullptr)
-      return findings_.add("gguf-tokenizer", "tokenizer.ggml.model",
-                           fmt::format("{}: has no tokenizer", where()));
+      return findings_.add("gguf-tokenizer", "tokenizer.ggml.model", "{}: has no tokenizer",
+                           where());
     const TensorInfo* table = file_.find("token_embd.weight");
     if (table != nullptr && !table->shape.empty() &&
         static_cast<std::uint64_t>(table->shape[0]) != place->count)
       findings_.add("gguf-tokenizer", "tokenizer.ggml.tokens",
-                    fmt::format("{}: {} tokens, but token_embd.weight has {} rows", where(),
-                                place->count, table->shape[0]));
+                    "{}: {} tokens, but token_embd.weight has {} rows", where(), place->count,
+                    table->shape[0]);
   }
 
   void check_architecture(const gguf::Architecture& a) {
     for (gguf::Fault& fault : gguf::faults_of(header_, a))
-      findings_.add(fault.code, std::move(fault.name), fmt::format("{}: {}", where(), fault.text));
+      findings_.add(fault.code, std::move(fault.name), "{}: {}", where(), fault.text);
     for (const TensorInfo& t : header_.tensors)
       if (t.type->id == gguf::kNvfp4) check_is_scaled(t, a);
   }
@@ -145,9 +139,9 @@ class GgufCheck {
     if (file_.find(module + ".scale") == nullptr && file_.find(t.name + ".scale") == nullptr)
       return;
     findings_.add("gguf-unread-scale", t.name,
-                  fmt::format("{}: NVFP4 with a global scale, which llama.cpp reads of linear "
-                              "layers of '{}' only, and not here",
-                              where(t), a.name));
+                  "{}: NVFP4 with a global scale, which llama.cpp reads of linear "
+                  "layers of '{}' only, and not here",
+                  where(t), a.name);
   }
 
   const gguf::File& file_;

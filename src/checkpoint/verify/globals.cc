@@ -1,12 +1,11 @@
 // Checks global and input scales, of single weights and of layers that loaders fuse.
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <optional>
 #include <span>
 #include <utility>
 
-#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/experts.h"
 #include "checkpoint/families/fuse.h"
 #include "checkpoint/families/select.h"
 #include "checkpoint/verify/checks.h"
@@ -61,9 +60,8 @@ bool has_blocks(const LogicalTensor& t, std::size_t global, std::uint8_t least) 
 
 void add_tiny(const StoredTensor& scale, std::string_view what, const LogicalTensor& t,
               const GlobalScale& value, Findings& findings) {
-  findings.add("global-scale-tiny", t.module(),
-               fmt::format("{}: {}, for {} up to {:.3g}", scale.describe(), number_text(t, value),
-                           what, kLargestWeight * static_cast<double>(value.multiplier)));
+  findings.add("global-scale-tiny", t.module(), "{}: {}, for {} up to {:.3g}", scale.describe(),
+               number_text(t, value), what, kLargestWeight * static_cast<double>(value.multiplier));
 }
 
 }  // namespace
@@ -71,18 +69,17 @@ void add_tiny(const StoredTensor& scale, std::string_view what, const LogicalTen
 void check_global(const LogicalTensor& t, Findings& findings, std::int64_t& defaults) {
   if (static_cast<std::int64_t>(t.globals.size()) > t.matrices())
     findings.add("wrong-shape", t.module(),
-                 fmt::format("{}: {} global scales, one for each row; loaders read one",
-                             t.global.describe(), t.globals.size()));
+                 "{}: {} global scales, one for each row; loaders read one", t.global.describe(),
+                 t.globals.size());
   const auto invalid = std::ranges::find_if_not(t.globals, is_valid);
   if (invalid != t.globals.end())
-    findings.add("global-scale-invalid", t.module(),
-                 fmt::format("{}: {}", t.global.describe(), number_text(t, *invalid)));
+    findings.add("global-scale-invalid", t.module(), "{}: {}", t.global.describe(),
+                 number_text(t, *invalid));
   if (const auto wrong = wrong_senses(t); !wrong.empty()) {
     const GlobalScale& scale = t.globals[wrong[0]];
-    findings.add(
-        "global-scale-sense", t.module(),
-        fmt::format("{}: {}, so weights would reach {:.3g}", t.global.describe(),
-                    number_text(t, scale), kLargestWeight * static_cast<double>(scale.multiplier)));
+    findings.add("global-scale-sense", t.module(), "{}: {}, so weights would reach {:.3g}",
+                 t.global.describe(), number_text(t, scale),
+                 kLargestWeight * static_cast<double>(scale.multiplier));
   }
   const auto is_tiny = [](const GlobalScale& s) {
     return is_valid(s) && kLargestWeight * s.multiplier < kTiny;
@@ -96,15 +93,14 @@ void check_global(const LogicalTensor& t, Findings& findings, std::int64_t& defa
     add_tiny(t.input, "activations", t, *tiny, findings);
   for (const GlobalScale& scale : t.inputs) {
     if (!is_valid(scale)) {
-      findings.add("input-scale-invalid", t.module(),
-                   fmt::format("{}: {}", t.input.describe(), number_text(t, scale)));
+      findings.add("input-scale-invalid", t.module(), "{}: {}", t.input.describe(),
+                   number_text(t, scale));
       break;
     }
     if (scale.multiplier >= kSuspiciousInput) {
-      findings.add("input-scale-sense", t.module(),
-                   fmt::format("{}: {}, for activations up to {:.3g}", t.input.describe(),
-                               number_text(t, scale),
-                               kLargestWeight * static_cast<double>(scale.multiplier)));
+      findings.add("input-scale-sense", t.module(), "{}: {}, for activations up to {:.3g}",
+                   t.input.describe(), number_text(t, scale),
+                   kLargestWeight * static_cast<double>(scale.multiplier));
       break;
     }
     defaults += scale.multiplier == 1.0f;
@@ -164,8 +160,8 @@ struct Partners {
 void check_partners(const Partners& partners, Findings& findings) {
   const auto& all = partners.quantized;
   if (!partners.kept.empty() && !all.empty())
-    findings.add("fused-partly", partners.kept,
-                 fmt::format("{} is not quantized, {} is", partners.kept, all[0]->module()));
+    findings.add("fused-partly", partners.kept, "{} is not quantized, {} is", partners.kept,
+                 all[0]->module());
   for (std::size_t i = 1; i < all.size(); ++i) {
     const LogicalTensor &a = *all[0], &b = *all[i];
     if (const auto d = first_difference(a.globals, b.globals)) {
@@ -233,8 +229,8 @@ void check_globals(const Subject& subject, Findings& findings) {
   }
   if (defaults > 0)
     findings.add("input-scale-default", first_default,
-                 fmt::format("{} input scale{} of exactly 1, such as that of {}", defaults,
-                             defaults == 1 ? "" : "s", first_default));
+                 "{} input scale{} of exactly 1, such as that of {}", defaults,
+                 defaults == 1 ? "" : "s", first_default);
   for (const auto& [key, partners] : groups) check_partners(partners, findings);
   for (const auto& [layer, count] : expert_layers)
     if (count.is_partly()) findings.add("fused-partly", layer, count.complaint(layer));

@@ -15,8 +15,8 @@ void check_hashes(const std::filesystem::path& folder, const std::vector<std::st
                             folder.string(), kFilesName);
   for (const std::string& shard : shards)
     if (const auto entry = list->find(shard); entry == list->end() || entry->second.hash.empty())
-      findings.add("changed-file", shard,
-                   fmt::format("{}: has no hash in {}", (folder / shard).string(), kFilesName));
+      findings.add("changed-file", shard, "{}: has no hash in {}", (folder / shard).string(),
+                   kFilesName);
   const std::vector<std::pair<std::string, WrittenFile>> files(list->begin(), list->end());
   std::vector<std::uint64_t> sizes;
   for (const auto& [name, written] : files) sizes.push_back(written.bytes.value_or(0));
@@ -41,9 +41,8 @@ void check_hashes(const std::filesystem::path& folder, const std::vector<std::st
   measured.exchange("hashes", hex(fingerprint(json_of(*list).dump())), differences);
   for (std::size_t i = 0; i < files.size(); ++i)
     if (differences[i].is_string() && differences[i] != "")  // null: the share of another rank
-      findings.add("changed-file", files[i].first,
-                   fmt::format("{}: {}", (folder / files[i].first).string(),
-                               differences[i].get<std::string>()));
+      findings.add("changed-file", files[i].first, "{}: {}", (folder / files[i].first).string(),
+                   differences[i].get<std::string>());
 }
 
 }  // namespace nvfp4::checkpoint

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
@@ -303,10 +302,13 @@ std::span<const std::string_view> known_loaders() { return kLoaders; }
 
 namespace checkpoint {
 
-void Findings::add(std::string_view code, std::string tensor, std::string text,
-                   std::string effect) {
+void Findings::add(std::string_view code, std::string tensor, std::string text) {
+  add_with_effect(std::string(kind_of(code).effect), code, std::move(tensor), std::move(text));
+}
+
+void Findings::add_with_effect(std::string effect, std::string_view code, std::string tensor,
+                               std::string text) {
   const FindingKind& kind = kind_of(code);
-  if (effect.empty()) effect = kind.effect;
   findings_.push_back({std::string(code), kind.severity, std::move(tensor), std::move(text),
                        std::move(effect), std::string(kind.fix)});
 }

@@ -6,8 +6,8 @@
 #include <map>
 #include <span>
 
+#include "checkpoint/base/json_members.h"
 #include "checkpoint/families/model_config.h"
-#include "checkpoint/match/is_number.h"
 #include "checkpoint/match/pattern.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
@@ -83,9 +83,7 @@ class LayerCheck {
   /// Returns the configured number of experts if any layer has the last of them, otherwise 0.
   std::int64_t expert_count() const {
     for (const char* key : kExpertCounts) {
-      const auto count = config_.find(key);
-      if (count == config_.end() || !count->is_number_integer()) continue;
-      const auto wanted = count->get<std::int64_t>();
+      const std::int64_t wanted = integer_of(config_, key);
       if (wanted <= 0 || wanted > kMostExperts) continue;
       for (const auto& [list, experts] : experts_)
         if (*experts.rbegin() == wanted - 1) return wanted;
@@ -103,17 +101,15 @@ class LayerCheck {
       std::int64_t first = 0;
       for (auto it = experts.begin(); it != experts.end() && *it == first; ++it) ++first;
       findings_.add("missing-expert", fmt::format("{}.{}", list, first),
-                    fmt::format("{}.{}: missing, {} of {} experts are there", list, first,
-                                experts.size(), wanted));
+                    "{}.{}: missing, {} of {} experts are there", list, first, experts.size(),
+                    wanted);
     }
   }
 
   /// Checks the number of layers. Layers beyond the count are those of multi-token prediction. If
   /// no layer below the count exists, the files are another part of the model.
   void check_count() {
-    const auto count = config_.find("num_hidden_layers");
-    if (count == config_.end() || !count->is_number_integer()) return;
-    const auto wanted = count->get<std::int64_t>();
+    const std::int64_t wanted = integer_of(config_, "num_hidden_layers");
     const auto end = layers_.lower_bound(wanted);
     const std::int64_t there = std::distance(layers_.begin(), end);
     if (there == 0 || there >= wanted) return;
@@ -121,16 +117,15 @@ class LayerCheck {
     std::int64_t first = 0;
     for (auto it = layers_.begin(); it != end && *it == first; ++it) ++first;
     findings_.add("missing-layers", fmt::format("layers.{}", first),
-                  fmt::format("{}: num_hidden_layers = {}, {} of them have tensors, layers.{} has "
-                              "none",
-                              subject_.config_file, wanted, there, first));
+                  "{}: num_hidden_layers = {}, {} of them have tensors, layers.{} has "
+                  "none",
+                  subject_.config_file, wanted, there, first);
   }
 
   /// Reports whether attention and MLP of a layer are two entries of layer_types, as in Dory.
   bool counts_blocks() const {
-    const auto types = config_.find("layer_types");
-    return types != config_.end() && types->is_array() &&
-           std::ranges::find(*types, Json("mlp")) != types->end();
+    const Json& types = list_of(config_, "layer_types");
+    return std::ranges::find(types, Json("mlp")) != types.end();
   }
 
   void check_partners(std::size_t set) {
@@ -146,9 +141,8 @@ class LayerCheck {
       if (other == whole.end()) continue;
       for (std::size_t i = 0; i < partners.size(); ++i)
         if ((all & ~children.has[set] & 1u << i) != 0)
-          findings_.add(
-              "missing-linear", fmt::format("{}.{}", parent, partners[i]),
-              fmt::format("{}.{}: missing, {} has it", parent, partners[i], *other->second));
+          findings_.add("missing-linear", fmt::format("{}.{}", parent, partners[i]),
+                        "{}.{}: missing, {} has it", parent, partners[i], *other->second);
     }
   }
 

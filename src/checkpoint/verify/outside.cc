@@ -4,9 +4,9 @@
 #include <map>
 #include <set>
 
+#include "checkpoint/base/json_members.h"
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/verify/checks.h"
-#include "core/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
@@ -37,8 +37,8 @@ class OutsideCheck {
       : subject_(subject), full_(full), findings_(findings) {
     if (!subject.config.is_object()) return;
     config_ = &language_model_config(subject.config);
-    hidden_ = integer("hidden_size");
-    count_ = integer("num_hidden_layers");
+    hidden_ = integer_of(*config_, "hidden_size");
+    count_ = integer_of(*config_, "num_hidden_layers");
     for (const auto& [key, value] : config_->items())
       if (has(key, "vocab_size") && value.is_number_integer()) {
         const auto size = value.template get<std::int64_t>();
@@ -56,11 +56,6 @@ class OutsideCheck {
   }
 
  private:
-  std::int64_t integer(const char* key) const {
-    const auto it = config_->find(key);
-    return it != config_->end() && it->is_number_integer() ? it->template get<std::int64_t>() : 0;
-  }
-
   void see(const LogicalTensor& t) {
     const std::string module = t.module();
     if (const auto place = layer_place(t.name)) {
@@ -88,17 +83,15 @@ class OutsideCheck {
     has_head_ |= head || (!has(module, "emb") && !has(module, "wte"));
     if (!embedding && !head) return;
     if (t.outputs() < vocabulary_)
-      findings_.add("wrong-size", t.name,
-                    fmt::format("{}: {} rows, {} has vocab_size = {}", t.data.describe(),
-                                t.outputs(), subject_.config_file, vocabulary_));
+      findings_.add("wrong-size", t.name, "{}: {} rows, {} has vocab_size = {}", t.data.describe(),
+                    t.outputs(), subject_.config_file, vocabulary_);
     if (t.is_plain()) check_values(t, t.cols());
   }
 
   void check_norm_size(const LogicalTensor& t) {
     if (hidden_ > 0 && t.elements() != hidden_)
-      findings_.add("wrong-size", t.name,
-                    fmt::format("{}: {} elements, {} has hidden_size = {}", t.data.describe(),
-                                t.elements(), subject_.config_file, hidden_));
+      findings_.add("wrong-size", t.name, "{}: {} elements, {} has hidden_size = {}",
+                    t.data.describe(), t.elements(), subject_.config_file, hidden_);
   }
 
   /// Checks that values are finite, and that rows of a matrix differ. It reads some rows.
@@ -111,15 +104,14 @@ class OutsideCheck {
     for (std::int64_t r = 0; r < rows; r += step) {
       t.read(r * cols, row);
       if (!std::ranges::all_of(row, [](float x) { return std::isfinite(x); }))
-        return findings_.add("not-finite", t.name,
-                             fmt::format("{}: row {} has NaN or infinity", t.data.describe(), r));
+        return findings_.add("not-finite", t.name, "{}: row {} has NaN or infinity",
+                             t.data.describe(), r);
       if (first.empty()) first = row;
       differ |= row != first;
     }
     if (!differ)
-      findings_.add("rows-repeat", t.name,
-                    fmt::format("{}: each of {} rows that were read is the same", t.data.describe(),
-                                (rows + step - 1) / step));
+      findings_.add("rows-repeat", t.name, "{}: each of {} rows that were read is the same",
+                    t.data.describe(), (rows + step - 1) / step);
   }
 
   /// Reports whether the files are a whole language model, whose layers have usual names.
@@ -140,21 +132,19 @@ class OutsideCheck {
   void check_vocabulary() {
     const std::string& path = subject_.config_file;
     if (!has_embedding_)
-      findings_.add(
-          "missing-embedding", "embed_tokens",
-          fmt::format("{}: vocab_size = {}, and no tensor is an embedding", path, vocabulary_));
+      findings_.add("missing-embedding", "embed_tokens",
+                    "{}: vocab_size = {}, and no tensor is an embedding", path, vocabulary_);
     if (has_head_) return;
     const Json* tie = nullptr;
     for (const Json* config : {&subject_.config, config_})
-      if (const auto it = config->find("tie_word_embeddings");
-          it != config->end() && it->is_boolean())
-        tie = &*it;
+      if (const Json& found = member_of(*config, "tie_word_embeddings"); found.is_boolean())
+        tie = &found;
     if (tie == nullptr)
-      findings_.add("head-tied", "lm_head",
-                    fmt::format("{}: no tie_word_embeddings, and no tensor is a head", path));
+      findings_.add("head-tied", "lm_head", "{}: no tie_word_embeddings, and no tensor is a head",
+                    path);
     else if (!tie->get<bool>())
       findings_.add("missing-head", "lm_head",
-                    fmt::format("{}: tie_word_embeddings = false, and no tensor is a head", path));
+                    "{}: tie_word_embeddings = false, and no tensor is a head", path);
   }
 
   void check_norms() {
@@ -163,9 +153,8 @@ class OutsideCheck {
     for (const auto& [norm, layers] : norms_)
       for (std::int64_t l = 0; l < count_ && !layers.empty(); ++l)
         if (!layers.contains(l)) {
-          findings_.add(
-              "missing-norm", fmt::format("layers.{}.{}", l, norm),
-              fmt::format("layers.{} has no {}, layers.{} has", l, norm, *layers.begin()));
+          findings_.add("missing-norm", fmt::format("layers.{}.{}", l, norm),
+                        "layers.{} has no {}, layers.{} has", l, norm, *layers.begin());
           break;
         }
   }

@@ -169,30 +169,28 @@ void report(const LogicalTensor& t, const Counts& c, Findings& findings) {
   const std::string where = t.scales.describe();
   if (t.names->format->unsigned_scales) {
     if (c.nan + c.negative > 0)
-      findings.add("gguf-scale", t.module(),
-                   fmt::format("{}: {} are above 0x7E", where, share(c.nan + c.negative, total)));
+      findings.add("gguf-scale", t.module(), "{}: {} are above 0x7E", where,
+                   share(c.nan + c.negative, total));
   } else if (c.nan > 0) {
-    findings.add("scale-nan", t.module(),
-                 fmt::format("{}: {} are NaN", where, share(c.nan, total)));
+    findings.add("scale-nan", t.module(), "{}: {} are NaN", where, share(c.nan, total));
   }
   if (c.negative > 0 && !t.names->format->unsigned_scales)
-    findings.add("scale-negative", t.module(),
-                 fmt::format("{}: {} are negative", where, share(c.negative, total)));
+    findings.add("scale-negative", t.module(), "{}: {} are negative", where,
+                 share(c.negative, total));
   if (c.zero > 0)
-    findings.add(
-        "scale-zero", t.module(),
-        fmt::format("{}: {} are zero over codes that are not", where, share(c.zero, total)));
+    findings.add("scale-zero", t.module(), "{}: {} are zero over codes that are not", where,
+                 share(c.zero, total));
   const bool has_global = !t.names->global.empty();  // without one, scales are as small as needed
   if (has_global && c.normal == 0 && c.positive > 0)
-    findings.add("scale-subnormal", t.module(),
-                 fmt::format("{}: all {} block scales are below 2^-6", where, total));
+    findings.add("scale-subnormal", t.module(), "{}: all {} block scales are below 2^-6", where,
+                 total);
   else if (has_global && c.subnormal > c.normal)
-    findings.add("scale-subnormal", t.module(),
-                 fmt::format("{}: {} are below 2^-6", where, share(c.subnormal, total)));
+    findings.add("scale-subnormal", t.module(), "{}: {} are below 2^-6", where,
+                 share(c.subnormal, total));
   // Scales that a quantizer chose thin out towards the largest. Scales that were cut pile up there.
   if (c.largest > total / 16 && c.largest > 4 * c.next)
-    findings.add("scale-saturated", t.module(),
-                 fmt::format("{}: {} are 448, the largest", where, share(c.largest, total)));
+    findings.add("scale-saturated", t.module(), "{}: {} are 448, the largest", where,
+                 share(c.largest, total));
 }
 
 /// Returns the largest magnitude of a code with scale number `at` of an FP8 or INT8 weight.
@@ -330,9 +328,8 @@ void check_other_scales(const LogicalTensor& t, Findings& findings) {
   }
   const auto add = [&](const char* code, std::int64_t n, const std::string& are) {
     if (n > 0)
-      findings.add(code, t.module(),
-                   fmt::format("{}: {} of {} {} scales are {}", t.scales.describe(), n, total,
-                               t.form_name(), are));
+      findings.add(code, t.module(), "{}: {} of {} {} scales are {}", t.scales.describe(), n, total,
+                   t.form_name(), are);
   };
   add("scale-nan", counts.nan, "NaN or infinite");
   add("scale-negative", counts.negative, "negative");
@@ -347,11 +344,11 @@ void check_cache_scale(const LogicalTensor& t, Findings& findings) {
   t.read(0, {&value, 1});
   const bool usable = std::isfinite(value);
   if (usable && value < 0)
-    findings.add("cache-scale-negative", t.name, fmt::format("{}: {}", t.data.describe(), value));
-  if (!usable || value == 0)
-    findings.add(usable ? "scale-zero" : "scale-nan", t.name,
-                 fmt::format("{}: {}", t.data.describe(), value),
-                 usable ? "what the cache holds is zero" : "");
+    findings.add("cache-scale-negative", t.name, "{}: {}", t.data.describe(), value);
+  if (!usable) findings.add("scale-nan", t.name, "{}: {}", t.data.describe(), value);
+  if (value == 0)
+    findings.add_with_effect("what the cache holds is zero", "scale-zero", t.name,
+                             fmt::format("{}: {}", t.data.describe(), value));
 }
 
 }  // namespace
@@ -400,8 +397,8 @@ void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::st
     report(*weights[i], counts[i], findings);
     if (counts[i].swizzled)
       findings.add("scales-look-swizzled", weights[i]->module(),
-                   fmt::format("{}: rows and columns of the scales look mixed up by 128x4 tiles",
-                               weights[i]->scales.describe()));
+                   "{}: rows and columns of the scales look mixed up by 128x4 tiles",
+                   weights[i]->scales.describe());
   }
   for (const LogicalTensor& t : tensors) {
     if (defective.contains(t.name)) continue;

@@ -5,12 +5,14 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
+#include "checkpoint/base/json_members.h"
 #include "checkpoint/compare/tensor_pairs.h"
+#include "checkpoint/families/model_config.h"
 #include "checkpoint/source/cache.h"
 #include "checkpoint/source/quantized_tensors.h"
 #include "checkpoint/verify/checks.h"
-#include "checkpoint/verify/derived.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
@@ -138,12 +140,11 @@ void report_missing(const std::vector<std::string>& names, const DerivedTensors&
     if (derived.contains(name))
       unneeded.push_back(name);
     else
-      findings.add("source-missing", name, fmt::format("{} is in the source only", name));
+      findings.add("source-missing", name, "{} is in the source only", name);
   }
   if (!unneeded.empty())
-    findings.add("source-derived", unneeded.front(),
-                 fmt::format("{} of the source {} not here, such as {}", unneeded.size(),
-                             unneeded.size() == 1 ? "is" : "are", unneeded.front()));
+    findings.add("source-derived", unneeded.front(), "{} of the source {} not here, such as {}",
+                 unneeded.size(), unneeded.size() == 1 ? "is" : "are", unneeded.front());
 }
 
 /// Returns the message for a wrong source, or "". Unquantized tensors equal those of the right
@@ -178,10 +179,10 @@ void compare(const Subject& subject, const CheckpointReader& a, const std::files
   const CacheScales caches(b.tensors(), {}, true);
   for (const std::string& name : report.only_in_b)
     if (const LogicalTensor* t = b.find(name); t == nullptr || !caches.find(*t))
-      findings.add("source-extra", name, fmt::format("{} is not in the source", name));
+      findings.add("source-extra", name, "{} is not in the source", name);
   if (const std::string text = other_source(report, by_name); !text.empty())
-    return findings.add("other-source", source.filename().string(),
-                        fmt::format("{}: {}", source.string(), text));
+    return findings.add("other-source", source.filename().string(), "{}: {}", source.string(),
+                        text);
   check_windows(matched.pairs, findings);
   std::map<std::string, bool> near;  // NVFP4 modules -> all compared tensors are near
   for (const TensorDifference& t : report.tensors) {
@@ -193,9 +194,8 @@ void compare(const Subject& subject, const CheckpointReader& a, const std::files
     if (!(t.relative_error <= kFar))
       explain(pair, t.relative_error, findings);
     else if (kept && t.form_a == t.form_b)
-      findings.add("source-differs", t.name,
-                   fmt::format("{}: {:.2g} % from the source, and not quantized", t.name,
-                               100 * t.relative_error));
+      findings.add("source-differs", t.name, "{}: {:.2g} % from the source, and not quantized",
+                   t.name, 100 * t.relative_error);
     if (pair.b.tensor->is_nvfp4())
       near.try_emplace(pair.b.tensor->module(), true).first->second &= t.relative_error <= kFar;
   }
@@ -208,6 +208,55 @@ void compare(const Subject& subject, const CheckpointReader& a, const std::files
   findings.mark_compared();
 }
 
+/// A buffer that older versions of transformers saved and that the configuration determines.
+struct Buffer {
+  std::string_view name;       ///< last components of the name
+  std::size_t dimensions = 0;  ///< rank that tells a buffer from a weight; 0: any
+};
+constexpr Buffer kBuffers[] = {
+    {"inv_freq"},
+    {"position_ids"},
+    {"token_type_ids"},
+    {"cos_cached"},
+    {"sin_cached"},
+    {"masked_bias"},
+    {"attn.bias", 4},
+    {"attention.bias", 4},
+    {"rotary_emb.cos"},
+    {"rotary_emb.sin"},
+    {"relative_position_index"},
+};
+
+/// Vocabulary tables. Any of them may be the same tensor as another.
+constexpr std::string_view kTables[] = {
+    "lm_head.weight",   "embed_tokens.weight",    "shared.weight",
+    "wte.weight",       "word_embeddings.weight", "embed_in.weight",
+    "embed_out.weight", "decoder.weight",         "output_projection.weight"};
+
+/// Reports whether `name` is `part` or ends with a dot and `part`.
+bool ends_with(std::string_view name, std::string_view part) {
+  return name.ends_with(part) &&
+         (name.size() == part.size() || name[name.size() - part.size() - 1] == '.');
+}
+
+bool is_table(const std::string& name) {
+  return std::ranges::any_of(kTables, [&](std::string_view t) { return ends_with(name, t); });
+}
+
+bool same_bytes(const StoredTensor& a, const StoredTensor& b) {
+  constexpr std::uint64_t kPart = 1 << 20;
+  std::vector<std::byte> x, y;
+  for (std::uint64_t at = 0; at < a.info->bytes; at += kPart) {
+    const auto n = static_cast<std::size_t>(std::min(kPart, a.info->bytes - at));
+    x.resize(n);
+    y.resize(n);
+    a.read(static_cast<std::int64_t>(at), x);
+    b.read(static_cast<std::int64_t>(at), y);
+    if (x != y) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 void check_source(const Subject& subject, const std::filesystem::path& source, Findings& findings,
@@ -215,7 +264,7 @@ void check_source(const Subject& subject, const std::filesystem::path& source, F
   const CheckpointReader a(source);
   const auto give_up = [&](std::string_view why) {
     findings.add("not-compared", subject.path.filename().string(),
-                 fmt::format("{}: not compared with the source: {}", subject.path.string(), why));
+                 "{}: not compared with the source: {}", subject.path.string(), why);
   };
   if (!subject.complete) return give_up("files are missing or cannot be read");
   if (!subject.defective.empty())
@@ -226,6 +275,40 @@ void check_source(const Subject& subject, const std::filesystem::path& source, F
     if (!findings.has_errors()) throw;
     give_up(e.what());
   }
+}
+
+DerivedTensors::DerivedTensors(const CheckpointReader& source, const CheckpointReader& made,
+                               const Subject& subject)
+    : source_(source) {
+  constexpr std::size_t kMost = 16;  // a model has one to three
+  for (const LogicalTensor& t : source.tensors())
+    if (tables_.size() < kMost && t.is_plain() && is_table(t.name) && made.find(t.name) != nullptr)
+      tables_.push_back(&t);
+  const auto caches = [](const std::optional<Declared>& declared) {
+    return declared && !cache_type(*declared).name.empty();
+  };
+  if (!caches(subject.in_config) && !caches(subject.in_hf_quant))
+    undeclared_ = CacheScales(source.tensors(), {subject.model_type}, true);
+  if (!subject.config.is_object()) return;
+  for (const auto* level : {&subject.config, &language_model_config(subject.config)}) {
+    if (member_of(*level, "tie_word_embeddings") == false) may_be_tied_ = false;
+  }
+}
+
+bool DerivedTensors::contains(const std::string& name) const {
+  const LogicalTensor* t = source_.find(name);
+  if (t == nullptr || !t->is_plain()) return false;
+  const bool buffer = std::ranges::any_of(kBuffers, [&](const Buffer& b) {
+    return ends_with(name, b.name) && (b.dimensions == 0 || b.dimensions == t->shape.size());
+  });
+  return buffer || undeclared_.find(*t) || (is_table(name) && is_tied(*t));
+}
+
+bool DerivedTensors::is_tied(const LogicalTensor& t) const {
+  return may_be_tied_ && std::ranges::any_of(tables_, [&](const LogicalTensor* other) {
+           return other->name != t.name && other->shape == t.shape &&
+                  other->data.info->dtype == t.data.info->dtype && same_bytes(t.data, other->data);
+         });
 }
 
 }  // namespace nvfp4::checkpoint

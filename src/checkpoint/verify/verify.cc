@@ -6,7 +6,7 @@
 
 #include "checkpoint/safetensors/apart.h"
 #include "checkpoint/verify/checks.h"
-#include "checkpoint/verify/fp8_codes.h"
+#include "checkpoint/verify/codes.h"
 #include "core/require.h"
 
 namespace nvfp4 {
@@ -69,13 +69,13 @@ VerifyReport verify(const VerifyOptions& options, Measured& measured) try {
     } catch (const Error& e) {
       if (!gguf) throw;
       findings.add("unreadable-file", options.path.filename().string(),
-                   fmt::format("cannot be compared with the source: {}", e.what()));
+                   "cannot be compared with the source: {}", e.what());
     }
   }
   if (report.quantized == 0 && !findings.has_errors())
-    findings.add("not-quantized", options.path.filename().string(),
-                 fmt::format("{}: {} tensors, none is {}", options.path.string(), report.tensors,
-                             subject.unknown.empty() ? "quantized" : "of a form that is known"));
+    findings.add("not-quantized", options.path.filename().string(), "{}: {} tensors, none is {}",
+                 options.path.string(), report.tensors,
+                 subject.unknown.empty() ? "quantized" : "of a form that is known");
   if (any_nvfp4 || !options.loader.empty()) report.loaders = findings.verdicts();
   // Engines read language models, diffusers the parts of a pipeline.
   std::erase_if(report.loaders, [&](const LoaderVerdict& v) {

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "checkpoint/families/select.h"
 #include "checkpoint/io/grow.h"
-#include "checkpoint/verify/fp8_codes.h"
+#include "checkpoint/verify/codes.h"
 #include "core/printable.h"
 #include "core/require.h"
 

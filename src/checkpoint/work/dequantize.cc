@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "checkpoint/io/grow.h"
-#include "checkpoint/verify/fp8_codes.h"
+#include "checkpoint/verify/codes.h"
 #include "checkpoint/work/work.h"
 #include "core/printable.h"
 #include "core/require.h"
@@ -68,14 +68,6 @@ EncodedChunk DequantizeWork::encode(const MatrixRows& of, const RowsMethod& /*me
                                        bf16 ? "3.39e38" : "65504; hint: --to bf16 holds more"));
       }
   return {out, {}, {}, nan};
-}
-
-void DequantizeWork::write(const MatrixOutput& to, const MatrixRows& rows, EncodedChunk& chunk,
-                           std::vector<std::byte>& /*room*/) const {
-  const std::int64_t begin = output_.begin + rows.row * rows.slice.cols * (output_.pairs ? 2 : 1);
-  to.writer.write(to.places.codes,
-                  static_cast<std::uint64_t>(begin * safetensors::dtype_bits(output_.dtype) / 8),
-                  chunk.codes);
 }
 
 }  // namespace nvfp4::checkpoint

@@ -133,9 +133,8 @@ double Fp8Work::weighted_error(const MatrixRows& rows, const EncodedChunk& chunk
 }
 
 void Fp8Work::write(const MatrixOutput& to, const MatrixRows& rows, EncodedChunk& chunk,
-                    std::vector<std::byte>& /*room*/) const {
-  to.writer.write(to.places.codes, static_cast<std::uint64_t>(rows.row * rows.slice.cols),
-                  chunk.codes);
+                    std::vector<std::byte>& room) const {
+  MatrixWork::write(to, rows, chunk, room);
   if (!chunk.scales.empty())
     to.writer.write(to.places.scales, scale_bytes(rows.slice, rows.row), chunk.scales);
 }

@@ -72,12 +72,6 @@ EncodedChunk Q8Work::encode(const MatrixRows& of, const RowsMethod& /*method*/,
   return chunk;
 }
 
-void Q8Work::write(const MatrixOutput& to, const MatrixRows& rows, EncodedChunk& chunk,
-                   std::vector<std::byte>& /*room*/) const {
-  const std::int64_t begin = rows.row * rows.slice.cols / gguf::kQ8Block * gguf::kQ8BlockBytes;
-  to.writer.write(to.places.codes, static_cast<std::uint64_t>(begin), chunk.codes);
-}
-
 EncodedChunk Mxfp4Work::encode(const MatrixRows& of, const RowsMethod& /*method*/,
                                Buffers& buffers) const {
   const WeightSlice& slice = of.slice;
@@ -95,12 +89,6 @@ EncodedChunk Mxfp4Work::encode(const MatrixRows& of, const RowsMethod& /*method*
     gguf::pack_mxfp4(codes, exponents, out.data() + i * blocks * gguf::kMxBlockBytes);
   }
   return {out, {}, {}};
-}
-
-void Mxfp4Work::write(const MatrixOutput& to, const MatrixRows& rows, EncodedChunk& chunk,
-                      std::vector<std::byte>& /*room*/) const {
-  const std::int64_t begin = rows.row * rows.slice.cols / gguf::kMxBlock * gguf::kMxBlockBytes;
-  to.writer.write(to.places.codes, static_cast<std::uint64_t>(begin), chunk.codes);
 }
 
 }  // namespace nvfp4::checkpoint

@@ -84,9 +84,14 @@ class MatrixWork {
     return 0;
   }
 
-  /// Writes encoded rows, and changes them. `room` is working memory.
+  /// Writes encoded rows, and may change them. `room` is working memory. Without an override the
+  /// codes of all rows follow one another from first_byte() on.
   virtual void write(const MatrixOutput& to, const MatrixRows& rows, EncodedChunk& chunk,
-                     std::vector<std::byte>& room) const = 0;
+                     std::vector<std::byte>& /*room*/) const {
+    const std::size_t row_bytes = chunk.codes.size() / static_cast<std::size_t>(rows.rows);
+    to.writer.write(to.places.codes, first_byte() + static_cast<std::size_t>(rows.row) * row_bytes,
+                    chunk.codes);
+  }
   /// Writes the tensors of the matrix that do not depend on its rows. `global` is the group's.
   virtual void write_scales(const MatrixOutput& /*to*/, const GlobalScale& /*global*/) const {}
 
@@ -96,6 +101,8 @@ class MatrixWork {
   MatrixWork(const MatrixWork&) = default;
   MatrixWork& operator=(const MatrixWork&) = default;
 
+  /// Returns the place of the matrix in its tensor.
+  virtual std::uint64_t first_byte() const { return 0; }
   /// Returns the number of elements of a chunk.
   virtual std::int64_t chunk_elements(const WeightSlice& slice) const {
     return slice.col_stride == 1 ? 1 << 18 : kTransposedChunkElements;
@@ -292,10 +299,11 @@ class DequantizeWork final : public MatrixWork {
   std::string_view action() const override { return "dequantized"; }
   EncodedChunk encode(const MatrixRows& rows, const RowsMethod& method,
                       Buffers& buffers) const override;
-  void write(const MatrixOutput& to, const MatrixRows& rows, EncodedChunk& chunk,
-             std::vector<std::byte>& room) const override;
 
  protected:
+  std::uint64_t first_byte() const override {
+    return static_cast<std::uint64_t>(output_.begin * safetensors::dtype_bits(output_.dtype) / 8);
+  }
   std::int64_t chunk_elements(const WeightSlice& slice) const override {
     return MatrixWork::chunk_elements(slice) / (output_.pairs ? 2 : 1);
   }
@@ -313,8 +321,6 @@ class Q8Work final : public MatrixWork {
   std::string_view action() const override { return "q8_0"; }
   EncodedChunk encode(const MatrixRows& rows, const RowsMethod& method,
                       Buffers& buffers) const override;
-  void write(const MatrixOutput& to, const MatrixRows& rows, EncodedChunk& chunk,
-             std::vector<std::byte>& room) const override;
 };
 
 /// MXFP4 of GGUF from MXFP4: codes and exponents in other places.
@@ -325,8 +331,6 @@ class Mxfp4Work final : public MatrixWork {
   /// Throws ValueError for an exponent that is NaN.
   EncodedChunk encode(const MatrixRows& rows, const RowsMethod& method,
                       Buffers& buffers) const override;
-  void write(const MatrixOutput& to, const MatrixRows& rows, EncodedChunk& chunk,
-             std::vector<std::byte>& room) const override;
 };
 
 /// Work of any kind.

@@ -1,5 +1,5 @@
-#include "checkpoint/write/pipeline.h"
-
+#include <atomic>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
@@ -10,8 +10,8 @@
 #include "checkpoint/encode/encoder.h"
 #include "checkpoint/encode/read_ahead.h"
 #include "checkpoint/io/grow.h"
-#include "checkpoint/verify/fp8_codes.h"
-#include "checkpoint/write/progress_count.h"
+#include "checkpoint/verify/codes.h"
+#include "checkpoint/write/write_plan.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
 
@@ -27,6 +27,55 @@ constexpr std::size_t kWindowTensors = 4096;
 constexpr std::uint64_t kCopyBytes = 1 << 20;
 /// The largest input that the CPU encodes while the device is released, which takes as long.
 constexpr std::uint64_t kReleaseBytes = 400 << 20;
+
+/// The progress of a run. It is reported to the caller after each part, from any thread.
+class ProgressCount {
+ public:
+  ProgressCount(const Plan& plan, const std::function<void(const Progress&)>& tell)
+      : plan_(plan),
+        tell_(tell),
+        remaining_(std::make_unique<std::atomic<std::uint64_t>[]>(plan.tensors.size())) {}
+
+  /// Starts counting. Shards that are `done` do not count.
+  void start(const std::vector<bool>& done) {
+    for (std::size_t t = 0; t < plan_.tensors.size(); ++t) {
+      remaining_[t] = work_of(t);
+      if (done[plan_.tensors[t].shard]) continue;
+      ++progress_.tensors_total;
+      progress_.bytes_total += plan_.tensors[t].bytes_before;
+    }
+  }
+
+  /// Counts `work` of a tensor: bytes of copies, elements of units.
+  void finish(std::size_t tensor, std::uint64_t work) {
+    const bool whole = remaining_[tensor].fetch_sub(work) == work;
+    const PlannedTensor& t = plan_.tensors[tensor];
+    const double bytes = work == 0
+                             ? 0
+                             : static_cast<double>(work) * (static_cast<double>(t.bytes_before) /
+                                                            static_cast<double>(work_of(tensor)));
+    const std::lock_guard lock(mutex_);
+    progress_.bytes_done += static_cast<std::uint64_t>(bytes);
+    progress_.tensor = t.name;
+    progress_.tensors_done += whole;
+    if (tell_) tell_(progress_);
+  }
+
+  std::uint64_t bytes_total() const { return progress_.bytes_total; }
+
+ private:
+  std::uint64_t work_of(std::size_t tensor) const {
+    const PlannedTensor& t = plan_.tensors[tensor];
+    return t.copy != kNone ? t.stored.info->bytes
+                           : static_cast<std::uint64_t>(t.source->elements());
+  }
+
+  const Plan& plan_;
+  const std::function<void(const Progress&)>& tell_;
+  std::unique_ptr<std::atomic<std::uint64_t>[]> remaining_;  ///< remaining work of each tensor
+  std::mutex mutex_;
+  Progress progress_;
+};
 
 class Pipeline {
  public:

@@ -1,5 +1,3 @@
-#include "checkpoint/write/report_of_plan.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "checkpoint/write/write_plan.h"
 #include "nvfp4/runtime.h"
 
 namespace nvfp4::checkpoint {

@@ -1,4 +1,3 @@
-#include "checkpoint/write/write_plan.h"
 
 #include <utility>
 
@@ -6,8 +5,7 @@
 #include <malloc.h>
 #endif
 
-#include "checkpoint/write/pipeline.h"
-#include "checkpoint/write/report_of_plan.h"
+#include "checkpoint/write/write_plan.h"
 #include "platform/memory.h"
 
 namespace nvfp4::checkpoint {

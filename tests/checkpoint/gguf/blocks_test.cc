@@ -109,15 +109,12 @@ TEST(GgufNames, ThereAndBack) {
             "model.layers.5.mlp.gate.e_score_correction_bias");
 }
 
-/// "{l}" and "{e}" become 2 and 3.
-std::string numbered(std::string_view pattern) {
-  std::string out;
-  for (std::size_t i = 0; i < pattern.size(); ++i) {
-    const bool number = pattern[i] == '{';
-    out += !number ? pattern[i] : pattern[i + 1] == 'l' ? '2' : '3';
-    if (number) i += 2;
-  }
-  return out;
+/// Returns the name of a module in layer 2, and of expert 3. `layer`: the start of names in it.
+std::string numbered(std::string_view layer, std::string_view pattern) {
+  std::string name = pattern.starts_with('.') ? std::string(layer) : "";
+  name += pattern;
+  if (const std::size_t at = name.find("{e}"); at != name.npos) name.replace(at, 3, "3");
+  return name;
 }
 
 /// No two modules of an architecture share a name, whichever way, but those of a split tensor.
@@ -126,8 +123,8 @@ TEST(GgufNames, AreUnique) {
     for (const NameGroup& group : known->groups)
       for (const NamePair& pair : group.modules) {
         const Architecture& a = *known;
-        std::string name = numbered(pair.model);
-        const std::string file = numbered(pair.file);
+        std::string name = numbered("model.layers.2", pair.model);
+        const std::string file = numbered("blk.2", pair.file);
         if (name.starts_with("model.")) name.replace(0, 6, a.prefix);
         const std::vector<Place> places = places_of(a, name + ".weight");
         EXPECT_EQ(places.size(), is_split(pair.heads) ? 2u : 1u) << a.model_type << " " << name;

@@ -1,6 +1,6 @@
 #include "checkpoint/case_table.h"
 #include "checkpoint/checkpoints.h"
-#include "checkpoint/gguf/faults.h"
+#include "checkpoint/gguf/config.h"
 #include "checkpoint/gguf/gguf_models.h"
 
 /// Files of other programs, which keep no config.json.

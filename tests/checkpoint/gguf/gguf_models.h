@@ -1,8 +1,8 @@
 #pragma once
 
 #include "checkpoint/base/json.h"
-#include "checkpoint/gguf/file.h"
 #include "checkpoint/gguf/gguf_bytes.h"
+#include "checkpoint/gguf/header.h"
 #include "checkpoint/models.h"
 #include "testing.h"
 

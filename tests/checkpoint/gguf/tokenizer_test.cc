@@ -2,7 +2,6 @@
 
 #include "checkpoint/gguf/gguf_models.h"
 #include "checkpoint/gguf/names.h"
-#include "checkpoint/gguf/tokenizer/sentencepiece.h"
 #include "testing.h"
 
 namespace nvfp4::gguf::tokenizer_test {

@@ -1,5 +1,5 @@
-#include "checkpoint/gguf/file.h"
 #include "checkpoint/gguf/gguf_bytes.h"
+#include "checkpoint/gguf/header.h"
 #include "testing.h"
 
 namespace nvfp4::gguf::writer_test {

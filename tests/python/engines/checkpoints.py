@@ -22,7 +22,7 @@ MODELS = {
 }
 
 
-#: Types of language models whose verdict for vLLM is "reads" (src/checkpoint/engines/engines.cc).
+#: Types of language models whose verdict for vLLM is "reads" (data/engines.txt).
 TYPES = ("apertus", "cohere", "cohere2", "cohere2_moe", "deepseek_v2", "ernie4_5", "ernie4_5_moe", "exaone4",
          "gemma", "gemma3_text", "glm4", "glm4_moe", "granite", "granite_swa", "granitemoe", "granitemoe_swa",
          "granitemoehybrid", "granitemoeshared", "hyperclovax", "llama", "ministral3", "mistral", "mixtral",

@@ -1,7 +1,7 @@
-#include "checkpoint/gguf/tokenizer/sentencepiece.h"
-
 #include <bit>
 #include <optional>
+
+#include "checkpoint/gguf/tokenizer/tokenizer.h"
 
 namespace nvfp4::gguf {
 namespace {

@@ -1,13 +1,12 @@
-#include "checkpoint/gguf/tokenizer/special_tokens.h"
-
 #include <algorithm>
 #include <cctype>
 #include <map>
 #include <optional>
 #include <span>
 
+#include "checkpoint/gguf/tokenizer/tokenizer.h"
 #include "checkpoint/io/text_file.h"
-#include "checkpoint/safetensors/model_links.h"
+#include "checkpoint/safetensors/folder_names.h"
 
 namespace nvfp4::gguf {
 namespace {
@@ -28,21 +27,19 @@ constexpr std::pair<const char*, const char*> kGlmTokens[] = {
     {"bos", "[gMASK]"}, {"eot", "<|user|>"}, {"unk", "<|endoftext|>"}, {"eom", "<|observation|>"}};
 
 /// Returns the special token that an item of a template is, or the empty text.
-std::string token_of(const Tree& item) {
-  return text_member(member_of(item, "SpecialToken"), "id");
-}
-std::string sequence_of(const Tree& item) { return text_member(member_of(item, "Sequence"), "id"); }
+std::string token_of(const Tree& item) { return text_of(member_of(item, "SpecialToken"), "id"); }
+std::string sequence_of(const Tree& item) { return text_of(member_of(item, "Sequence"), "id"); }
 
 class SpecialTokens {
  public:
   SpecialTokens(const Tree& tokenizer, Tree side, const Json& config, std::size_t count)
       : config_(config), side_(std::move(side)), count_(count) {
-    for (const Tree& added : array_of(tokenizer, "added_tokens"))
-      if (const std::string text = text_member(added, "content");
+    for (const Tree& added : list_of(tokenizer, "added_tokens"))
+      if (const std::string text = text_of(added, "content");
           !text.empty() && is_token(member_of(added, "id")))
         ids_.try_emplace(text, added["id"].get<std::uint64_t>());
     const Tree& post = member_of(tokenizer, "post_processor");
-    const Tree& steps = array_of(post, "processors");
+    const Tree& steps = list_of(post, "processors");
     if (steps.empty()) read_step(post);
     for (const Tree& step : steps) read_step(step);
   }
@@ -84,7 +81,7 @@ class SpecialTokens {
     const std::string member = std::string(kind) + "_token";
     const auto it = side_.find(member);
     if (it == side_.end()) return {};
-    if (it->is_object()) *it = text_member(*it, "content");
+    if (it->is_object()) *it = text_of(*it, "content");
     return it->is_string() ? it->get<std::string>() : std::string();
   }
   void set_name(const char* kind, const std::string& token) {
@@ -93,13 +90,13 @@ class SpecialTokens {
 
   /// Reads a step behind the tokenizer, which may add tokens to each text.
   void read_step(const Tree& step) {
-    const std::string type = text_member(step, "type");
+    const std::string type = text_of(step, "type");
     if (type == "ByteLevel") {
       flags_.try_emplace("bos", false);
       flags_.try_emplace("eos", false);
     }
     if (type != "TemplateProcessing") return;
-    const Tree &one = array_of(step, "single"), &two = array_of(step, "pair");
+    const Tree &one = list_of(step, "single"), &two = list_of(step, "pair");
     const std::string first = one.size() > 1 ? token_of(one.front()) : std::string();
     const std::string last = one.size() > 1 ? token_of(one.back()) : std::string();
     if (!first.empty()) {
@@ -161,17 +158,17 @@ class SpecialTokens {
   void add_chat(const std::filesystem::path& folder) {
     constexpr const char* kChat = "chat_template";
     const std::string key = std::string("tokenizer.") + kChat;
-    std::string chat = text_member(side_, kChat);
+    std::string chat = text_of(side_, kChat);
     std::vector<std::string> names;
-    for (const Tree& choice : array_of(side_, kChat)) {
-      std::string name = text_member(choice, "name");
+    for (const Tree& choice : list_of(side_, kChat)) {
+      std::string name = text_of(choice, "name");
       for (char& c : name)
         if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
       if (name == "default") {
-        chat = text_member(choice, "template");
+        chat = text_of(choice, "template");
       } else if (!name.empty() && std::ranges::find(names, name) == names.end()) {
         names.push_back(name);
-        entries_.push_back({key + "." + name, new_text(text_member(choice, "template"))});
+        entries_.push_back({key + "." + name, new_text(text_of(choice, "template"))});
       }
     }
     if (!names.empty()) entries_.push_back({key + "s", new_strings(std::move(names))});

@@ -5,11 +5,9 @@
 #include <optional>
 
 #include "checkpoint/gguf/config.h"
-#include "checkpoint/gguf/tokenizer/sentencepiece.h"
-#include "checkpoint/gguf/tokenizer/special_tokens.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
-#include "checkpoint/safetensors/model_links.h"
+#include "checkpoint/safetensors/folder_names.h"
 #include "core/printable.h"
 #include "core/require.h"
 
@@ -97,10 +95,10 @@ std::string expression_of(const Tree& tokenizer) {
   const Tree& pre = member_of(tokenizer, "pre_tokenizer");
   std::string expression;
   const Tree steps =
-      text_member(pre, "type") == "Sequence" ? array_of(pre, "pretokenizers") : Tree::array({pre});
+      text_of(pre, "type") == "Sequence" ? list_of(pre, "pretokenizers") : Tree::array({pre});
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const Tree& step = steps[i];
-    const std::string type = text_member(step, "type");
+    const std::string type = text_of(step, "type");
     const bool is_last = i + 1 == steps.size();
     if (is_last != (type == "ByteLevel") || (is_last && flag_of(step, "add_prefix_space")))
       return {};
@@ -108,7 +106,7 @@ std::string expression_of(const Tree& tokenizer) {
     if (type == "Digits" && flag_of(step, "individual_digits"))
       own = R"(\p{N})";
     else if (type == "Split")
-      own = text_member(member_of(step, "pattern"), "Regex");
+      own = text_of(member_of(step, "pattern"), "Regex");
     else if (is_last && member_of(step, "use_regex") == false)  // without the member it is true
       break;
     else if (is_last)
@@ -151,7 +149,7 @@ class Converter {
     const Tree tokenizer = read_json(folder_ / "tokenizer.json");
     const Tree side = read_json(folder_ / "tokenizer_config.json");
     const Tree& model = member_of(tokenizer, "model");
-    const bool merges = text_member(model, "type") == "BPE";
+    const bool merges = text_of(model, "type") == "BPE";
     const bool falls_back = merges && flag_of(model, "byte_fallback");
     const fs::path pieces = folder_ / "tokenizer.model";
     const bool is_gemma4 = architecture_.name == "gemma4";
@@ -218,14 +216,14 @@ class Converter {
     const bool falls_back = flag_of(model, "byte_fallback");
     const Tree& vocabulary = member_of(model, "vocab");
     if (!vocabulary.is_object()) throw Unknown{"tokenizer.json has no vocabulary"};
-    const Tree& added_tokens = array_of(tokenizer, "added_tokens");
+    const Tree& added_tokens = list_of(tokenizer, "added_tokens");
     make_room(vocabulary.size() + added_tokens.size());
     if (falls_back) scores_.assign(tokens_.size(), kPadScore);
     for (const auto& [token, id] : vocabulary.items())
       set(token, id, falls_back && is_byte(token) ? kByte : kNormal);
     for (const Tree& added : added_tokens) {
       if (!added.is_object()) continue;
-      const std::string token = text_member(added, "content");
+      const std::string token = text_of(added, "content");
       const Tree& id = member_of(added, "id");
       const bool special = flag_of(added, "special");
       if (!falls_back && (special || looks_special(token)))
@@ -271,7 +269,7 @@ class Converter {
     const Tree added = read_json(folder_ / "added_tokens.json");
     for (const auto& [token, id] : added.items()) set_if_inside(token, id, kUserDefined);
     const auto set_described = [&](const Tree& id, const Tree& token) {
-      const std::string text = text_member(token, "content");
+      const std::string text = text_of(token, "content");
       const bool special = token.is_object() && flag_of(token, "special");
       if (is_phi || special || looks_special(text))
         set_if_inside(text, id, special || !is_phi ? kControl : kUserDefined);
@@ -282,7 +280,7 @@ class Converter {
       for (const auto& [id, token] : described.items())
         set_described(checkpoint::parse_json_or_null<Tree>(id), token);
     if (is_phi)
-      for (const Tree& token : array_of(tokenizer, "added_tokens"))
+      for (const Tree& token : list_of(tokenizer, "added_tokens"))
         set_described(member_of(token, "id"), token);
   }
 
@@ -316,7 +314,7 @@ class Converter {
 
   static std::vector<std::string> merges_of(const Tree& model) {
     std::vector<std::string> merges;
-    for (const Tree& merge : array_of(model, "merges")) {
+    for (const Tree& merge : list_of(model, "merges")) {
       if (merge.is_string()) {
         merges.push_back(merge.get<std::string>());
         continue;

@@ -2,9 +2,12 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "checkpoint/formats/logical_tensor.h"
+#include "checkpoint/source/model_folder.h"
 #include "checkpoint/verify/checks.h"
 
 /// NaN codes in FP8 weights. No program writes NaN, so the file is damaged. `nvfp4 verify` reports
@@ -23,5 +26,19 @@ void check_codes(const Subject& subject, Findings& findings, Measured& measured,
 /// Rejects `n` NaN codes or values that a run found. The run reads each weight once, so it finds
 /// them late. Throws FormatError unless forced.
 void refuse_nan(const LogicalTensor& weight, std::int64_t n, bool force);
+
+/// The use that a run makes of a source's values.
+struct UseOfValues {
+  bool force = false;    ///< faulty values are used as they are
+  bool inputs = false;   ///< input scales are used
+  bool caches = false;   ///< the output declares a quantized cache, whatever the source does
+  bool globals = false;  ///< NVFP4 weights keep their global scales
+  bool ignores = false;  ///< --ignore can leave weights out
+};
+
+/// Checks a source for values that verify calls faulty. Throws FormatError for them unless `force`
+/// is set; then the first warning describes them. The other warnings are about odd values that may
+/// be right.
+std::vector<std::string> take_faults(const ModelFolder& model, const UseOfValues& use);
 
 }  // namespace nvfp4::checkpoint
