@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tokens per second of models in vLLM: NVFP4 on our kernels, on vLLM's own, and BF16.
+"""Tokens per second of models in vLLM and SGLang: NVFP4 on our kernels, on the engine's own, and BF16.
 
 Synthetic models with random weights, made on the GPU: Llama 8 B, and a mixture of experts like Qwen3-30B-A3B with 12 layers or
 with `--layers` of them.
@@ -13,8 +13,8 @@ with `--layers` of them.
 
 `run` decodes 128 tokens after prompts of 64 random tokens, greedily, at each batch: output tokens per second of the whole call,
 prompts included; and long prompts, eight of 1024 for example: input tokens per second until each has its first output token.
-Medians of three. CUDA graphs and torch.compile are on.
-Needs a GPU, vLLM 0.26 or newer, transformers, and this package built with CUDA.
+Medians of three. CUDA graphs are on, and torch.compile as is the default of the engine.
+Needs a GPU, vLLM 0.26 or SGLang 0.5.16 or newer, transformers, and this package built with CUDA.
 """
 
 import argparse
@@ -33,7 +33,7 @@ BATCHES = (1, 8, 32, 128, 512)
 PROMPT, DECODED = 64, 128
 VOCABULARY = 100_000  #: prompts have tokens below it
 
-#: name of a kind: (checkpoint, vLLM's `quantization`, environment, more options of vLLM)
+#: name of a kind: (checkpoint, the engine's `quantization`, environment, more options of the engine)
 KINDS = {
     "ours": ("w4a16", "nvfp4", {}, {}),
     "fp8": ("w4a16", "nvfp4", {"NVFP4_ARITHMETIC": "fp8"}, {}),
@@ -44,8 +44,12 @@ KINDS = {
     "w4a4-vllm": ("w4a4", None, {}, {}),
     "mixed": ("mixed", "nvfp4", {}, {}),
     "mixed-vllm": ("mixed", None, {}, {}),
+    "sglang-ours": ("w4a4", "nvfp4", {}, {}),
+    "sglang": ("w4a4", None, {}, {}),
+    "sglang-bf16": ("bf16", None, {}, {}),
     "humming": ("w4a16-ct", None, {}, {"linear_backend": "humming", "moe_backend": "humming"}),
 }
+SGLANG = [kind for kind in KINDS if kind.startswith("sglang")]
 #: checkpoint: options of nvfp4.quantize_checkpoint
 CHECKPOINTS = {
     "w4a16": dict(scheme="w4a16"),
@@ -53,13 +57,13 @@ CHECKPOINTS = {
     "mixed": dict(recipe="nvidia"),
     "w4a16-ct": dict(scheme="w4a16", format="compressed-tensors"),
 }
-#: what vLLM's log tells about a start
+#: what the log of an engine tells about a start
 LOGGED = {
     "linear": r"(?:Using|leveraging the) (\w+) (?:for NVFP4 GEMM|kernel)",
     "experts": r"Using '?([\w ]+?)'? (?:NvFp4|Unquantized) MoE backend",
     "attention": r"Using (\w+) attention backend",
-    "model_gib": r"Model loading took ([\d.]+) GiB",
-    "load_s": r"Model loading took .*?([\d.]+) seconds",
+    "model_gib": r"(?:Model loading took |mem usage=)([\d.]+) G",
+    "load_s": r"(?:Model loading took .*?|Load weight end\. elapsed=)([\d.]+) s",
     "compile_s": r"torch\.compile took ([\d.]+) s",
     "kv_tokens": r"GPU KV cache size: ([\d,]+) tokens",
 }
@@ -136,28 +140,69 @@ def prompts(count, length):
     return [{"prompt_token_ids": [draw.randrange(VOCABULARY) for _ in range(length)]} for _ in range(count)]
 
 
-def seconds(llm, texts, decoded):
-    """Returns the median of three calls after one that warms up."""
-    import vllm
+class Vllm:
+    """vLLM, imported by the constructor and started by start()."""
 
-    params = vllm.SamplingParams(temperature=0, max_tokens=decoded, ignore_eos=True, detokenize=False)
+    def __init__(self):
+        import vllm
+        import vllm.entrypoints.llm  # noqa: F401
+
+        self.module = vllm
+
+    def start(self, model, quantization, longest, batches, more):
+        """Returns what to print about the start."""
+        self.llm = self.module.LLM(**{**dict(
+            model=model, quantization=quantization, dtype="bfloat16", seed=0, skip_tokenizer_init=True, max_model_len=longest,
+            max_num_seqs=max(batches), enable_prefix_caching=False, gpu_memory_utilization=0.85,
+            compilation_config={"cudagraph_capture_sizes": sorted(batches)}), **more})
+        cache = self.llm.llm_engine.vllm_config.cache_config
+        return dict(vllm=self.module.__version__, kv_blocks=cache.num_gpu_blocks, kv_block_size=cache.block_size)
+
+    def generate(self, texts, decoded):
+        """Returns the number of tokens decoded for each text."""
+        params = self.module.SamplingParams(temperature=0, max_tokens=decoded, ignore_eos=True, detokenize=False)
+        return [len(each.outputs[0].token_ids) for each in self.llm.generate(texts, params, use_tqdm=False)]
+
+
+class Sglang:
+    """SGLang, with the interface of Vllm."""
+
+    def __init__(self):
+        import sglang
+        import sglang.srt.entrypoints.engine  # noqa: F401
+
+        self.module = sglang
+
+    def start(self, model, quantization, longest, batches, more):
+        self.engine = self.module.Engine(**{**dict(
+            model_path=model, quantization=quantization, dtype="bfloat16", random_seed=0, skip_tokenizer_init=True,
+            context_length=longest, max_running_requests=max(batches), disable_radix_cache=True, mem_fraction_static=0.85,
+            cuda_graph_bs_decode=sorted(batches), log_level="info"), **more})
+        return dict(sglang=self.module.__version__)
+
+    def generate(self, texts, decoded):
+        out = self.engine.generate(input_ids=[text["prompt_token_ids"] for text in texts],
+                                   sampling_params=dict(temperature=0, max_new_tokens=decoded, ignore_eos=True))
+        return [len(each["output_ids"]) for each in out]
+
+
+def seconds(engine, texts, decoded):
+    """Returns the median of three calls after one that warms up."""
     times = []
     for _ in range(4):
         start = time.perf_counter()
-        out = llm.generate(texts, params, use_tqdm=False)
+        counts = engine.generate(texts, decoded)
         times.append(time.perf_counter() - start)
-        assert all(len(each.outputs[0].token_ids) == decoded for each in out)
+        assert set(counts) == {decoded}, counts
     return statistics.median(times[1:])
 
 
 def one(options):
     """Measures one kind on one model; prints a line of JSON for each figure. Imports, then waits for a line on stdin."""
-    import vllm
-    import vllm.entrypoints.llm  # noqa: F401
-
     (model,), (kind,) = options.models, options.kinds
     checkpoint, quantization, environment, more = KINDS[kind]
     os.environ.update(environment)
+    engine = Sglang() if kind in SGLANG else Vllm()
     said = dict(model=model, kind=kind)
 
     def say(**figures):
@@ -165,20 +210,15 @@ def one(options):
 
     sys.stdin.readline()
     start = time.monotonic()
-    longest = max(length for _, length in options.prompts)
-    llm = vllm.LLM(**{**dict(
-        model=str(options.folder / model / checkpoint), quantization=quantization, dtype="bfloat16", seed=0,
-        skip_tokenizer_init=True, max_model_len=longest + PROMPT + DECODED, max_num_seqs=max(options.batches),
-        enable_prefix_caching=False, gpu_memory_utilization=0.85,
-        compilation_config={"cudagraph_capture_sizes": sorted(options.batches)}), **more, **json.loads(options.engine)})
-    cache = llm.llm_engine.vllm_config.cache_config
-    say(vllm=vllm.__version__, start_s=round(time.monotonic() - start, 1), kv_blocks=cache.num_gpu_blocks,
-        kv_block_size=cache.block_size)
+    longest = max(length for _, length in options.prompts) + PROMPT + DECODED
+    told = engine.start(str(options.folder / model / checkpoint), quantization, longest, options.batches,
+                        {**more, **json.loads(options.engine)})
+    say(**told, start_s=round(time.monotonic() - start, 1))
     for batch in options.batches:
-        took = seconds(llm, prompts(batch, PROMPT), DECODED)
+        took = seconds(engine, prompts(batch, PROMPT), DECODED)
         say(batch=batch, tokens_per_s=round(batch * DECODED / took, 1))
     for count, length in options.prompts:
-        took = seconds(llm, prompts(count, length), 1)
+        took = seconds(engine, prompts(count, length), 1)
         say(batch=f"{count}x{length}", tokens_per_s=round(count * length / took, 1), first_token_ms=round(took * 1000, 1))
 
 
@@ -264,7 +304,7 @@ def run(options):
 
 
 def table(files):
-    """Prints Markdown: a row for each kind of each model, and its ratios to the kinds `vllm` and `bf16`."""
+    """Prints Markdown: a row for each kind of each model, and its ratios to the engine's own kernels and to BF16."""
     rows, columns = {}, []
     for line in (line for file in files for line in open(file, encoding="utf-8")):
         figure = json.loads(line)
@@ -275,7 +315,7 @@ def table(files):
     for (model, kind), cells in rows.items():
         print(f"| {model} {kind} | " + " | ".join(f"{cells[c]:.0f}" if c in cells else "" for c in columns) + " |")
     for (model, kind), cells in rows.items():
-        for peer in ("vllm", "bf16"):
+        for peer in ("sglang", "sglang-bf16") if kind in SGLANG else ("vllm", "bf16"):
             other = rows.get((model, peer), {})
             if other and peer != kind:
                 print(f"{model} {kind} / {peer}: " + "  ".join(f"{c}: {cells[c] / other[c]:.2f}" for c in columns
@@ -356,14 +396,15 @@ def main():
         command = commands.add_parser(name)
         command.add_argument("folder", type=pathlib.Path)
         command.add_argument("--models", nargs="+", default=["llama", "experts"], choices=["llama", "experts"])
-        command.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
+        command.add_argument("--kinds", nargs="+", default=[kind for kind in KINDS if kind not in SGLANG],
+                             choices=KINDS)
         command.add_argument("--layers", type=int, default=12, help="of the model with experts; make")
         command.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
         command.add_argument("--prompts", nargs="+", type=pair, default=[(8, 1024)], metavar="COUNTxLENGTH")
-        command.add_argument("--engine", default="{}", metavar="JSON", help="more options of vllm.LLM, such as "
+        command.add_argument("--engine", default="{}", metavar="JSON", help="more options of vllm.LLM or sglang.Engine, such as "
                              '\'{"tensor_parallel_size": 2}\'')
         command.add_argument("--json", metavar="FILE", help="lines to append to")
-        command.add_argument("--logs", type=pathlib.Path, metavar="FOLDER", help="what vLLM printed")
+        command.add_argument("--logs", type=pathlib.Path, metavar="FOLDER", help="what the engine printed")
         command.add_argument("--limit-s", type=float, default=1e9, help="end by then")
         command.add_argument("--least-s", type=float, default=60, help="begin no kind with less time left")
     command = commands.add_parser("decode")

@@ -11,7 +11,7 @@ from .._errors import UnsupportedError
 from .._versions import interface, require_oldest
 
 #: The oldest and the newest tested version.
-VLLM, SGLANG = ((0, 26), (0, 32)), ((0, 5, 23), (0, 5, 23))
+VLLM, SGLANG = ((0, 26), (0, 32)), ((0, 5, 16), (0, 5, 23))
 
 
 def _register(engine, version, tested, load):

@@ -7,7 +7,6 @@ SGLang calls register() in each of its processes (entry point sglang.srt.plugins
 import os
 
 import sglang
-from sglang.srt.arg_groups import choices
 from sglang.srt.layers import linear, parameter, quantization
 from sglang.srt.layers.linear import LinearBase
 from sglang.srt.layers.moe.fused_moe_triton import FusedMoE
@@ -18,6 +17,11 @@ from sglang.srt.layers.quantization.kv_cache import BaseKVCacheMethod
 from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
 from sglang.srt.layers.radix_attention import RadixAttention
 from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead
+
+try:
+    from sglang.srt.arg_groups.choices import add_quantization_method_choices
+except ImportError:  # before SGLang 0.5.23
+    from sglang.srt.server_args import add_quantization_method_choices
 
 from .._errors import UnsupportedError
 from .._quantization_config import OTHER
@@ -38,7 +42,7 @@ class Nvfp4ExpertsMethod(methods.ExpertsMethod, FusedMoEMethodBase):
         given = {name: value for name, value in (
             ("activation", config.activation if config.activation != "silu" else None),
             ("is_gated", None if config.is_gated else False),
-            ("gemm1_alpha", config.gemm1_alpha), ("gemm1_beta", config.gemm1_beta),
+            ("gemm1_alpha", config.gemm1_alpha), ("gemm1_beta", getattr(config, "gemm1_beta", None)),
             ("routed_scaling_factor", config.routed_scaling_factor), ("no_combine", config.no_combine or None),
         ) if value not in (None, 1.0)}
         if given:
@@ -112,4 +116,4 @@ def register():
     known.update(others)
     quantization.CPU_QUANTIZATION_METHODS[NAME] = Nvfp4Config
     linear.WEIGHT_LOADER_V2_SUPPORTED.append(Nvfp4LinearMethod.__name__)
-    choices.add_quantization_method_choices([NAME])
+    add_quantization_method_choices([NAME])
