@@ -36,27 +36,40 @@ struct Row {
   friend std::ostream& operator<<(std::ostream& out, const Row& row) { return out << row.name; }
 };
 
-/// Returns the rows of tests/checkpoint/data/<file>. '@q' becomes the name of q_proj in layer 0,
-/// '@1q' in layer 1.
+/// Returns the line with '@q' replaced by the name of q_proj in layer 0, '@1q' by that in layer 1.
+inline std::string names_in(std::string line) {
+  if (line.find('@') == line.npos) return line;
+  for (const std::string layer : {"0", "1"}) {
+    const std::string at = layer == "0" ? "@" : "@1", name = "model.layers." + layer;
+    line = std::regex_replace(line, std::regex(at + "([qkvo])\\b"), name + ".self_attn.$1_proj");
+    line = std::regex_replace(line, std::regex(at + "(gate|up|down)\\b"), name + ".mlp.$1_proj");
+  }
+  return std::regex_replace(line, std::regex("@stack"), "model.layers.0.mlp.experts.gate_up_proj");
+}
+
+/// Returns the rows of tests/checkpoint/data/<file>.
 inline std::vector<Row> rows_of(const std::string& file) {
   std::vector<Row> rows;
   std::ifstream in(fs::path(NVFP4_SOURCE_DIR) / "tests/checkpoint/data" / file);
   for (std::string line; std::getline(in, line);) {
     if (line.empty() || line[0] == '#') continue;
-    for (const std::string layer : {"0", "1"}) {
-      const std::string at = layer == "0" ? "@" : "@1", name = "model.layers." + layer;
-      line = std::regex_replace(line, std::regex(at + "([qkvo])\\b"), name + ".self_attn.$1_proj");
-      line = std::regex_replace(line, std::regex(at + "(gate|up|down)\\b"), name + ".mlp.$1_proj");
-    }
-    line =
-        std::regex_replace(line, std::regex("@stack"), "model.layers.0.mlp.experts.gate_up_proj");
-    Row row{"", split(line, '|')};
+    Row row{"", split(names_in(line), '|')};
     row.name = row.columns.at(0);
     row.columns.erase(row.columns.begin());
     rows.push_back(row);
   }
   if (rows.empty()) throw std::runtime_error("no rows in " + file);
   return rows;
+}
+
+/// Returns the name of the class of an error, as tables have it.
+inline std::string error_class(const Error& error) {
+  const auto is = [&]<class E>(const E*) { return dynamic_cast<const E*>(&error) != nullptr; };
+  return is(static_cast<FormatError*>(nullptr))        ? "FormatError"
+         : is(static_cast<UnsupportedError*>(nullptr)) ? "UnsupportedError"
+         : is(static_cast<ValueError*>(nullptr))       ? "ValueError"
+         : is(static_cast<IoError*>(nullptr))          ? "IoError"
+                                                       : "Error";
 }
 
 /// The name of a row as GoogleTest takes it.

@@ -94,4 +94,14 @@ TEST(SliceExperts, ASquareMatrixNeedsAKnownModel) {
       {"l.experts.w1"});
 }
 
+TEST(ExpertLayers, Names) {
+  EXPECT_EQ(expert_layer_of("a.experts.7.w1"), "a.experts");
+  EXPECT_EQ(expert_layer_of("experts.7.w1"), "experts");
+  EXPECT_EQ(expert_layer_of("a.experts.gate_up_proj"), "a.experts");
+  EXPECT_EQ(expert_layer_of("a.shared_experts.up_proj"), "");
+  EXPECT_EQ(without_expert_number("a.experts.17.w1"), "a.experts.*.w1");
+  EXPECT_EQ(without_expert_number("a.experts.down_proj"), "a.experts.down_proj");
+  EXPECT_EQ(without_expert_number("a.q_proj"), "a.q_proj");
+}
+
 }  // namespace nvfp4::checkpoint::experts_test

@@ -1,5 +1,6 @@
 #include <cfloat>
 
+#include "checkpoint/case_table.h"
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/work/work.h"
 
@@ -324,6 +325,24 @@ TEST_F(Fp8, StacksHaveTheScalesOfTheirExperts) {
     EXPECT_TRUE(LoadedModel(out_ / "a").has("model.layers.0.mlp.experts.1.up_proj.weight_scale"));
     expect_same_tensors(out_ / "a", out_ / "b");
   }
+}
+
+/// Without any scales, the codes are the values.
+TEST(Fp8Values, WithoutScalesAreTheCodes) {
+  const table::Model model("empty",
+                           "fp8 a 128x128 .weight_scale 1x1 128x128; rm a.weight_scale; "
+                           "fp8 b 128x128 .weight_scale 1x1 128x128; rm b.weight_scale");
+  convert(model.path, model.dir / "bf16", "bf16");
+  const LoadedModel in(model.path), bf16(model.dir / "bf16");
+  for (const auto& [name, tensor] : in.tensors) {
+    std::vector<float> values;
+    for (const std::byte code : tensor.bytes)
+      values.push_back(E4M3{std::to_integer<std::uint8_t>(code)}.to_float());
+    EXPECT_EQ(bf16.at(name).bytes, encode(values, DType::bf16)) << name;
+  }
+  quantize_checkpoint(model.path, model.dir / "q");
+  quantize_checkpoint(model.dir / "bf16", model.dir / "q of bf16");
+  expect_same_tensors(model.dir / "q", model.dir / "q of bf16");
 }
 
 }  // namespace nvfp4::fp8_test

@@ -346,18 +346,6 @@ TEST_F(QuantizeCheckpoint, InputAmaxesWithoutEffectAreWarnedAbout) {
   EXPECT_THAT(warnings[0], HasSubstr("no effect"));
 }
 
-TEST_F(QuantizeCheckpoint, StackedExpertsOfAnOddDepthAreKept) {
-  const TestTensor down = random_tensor("l.mlp.experts.down_proj", {2, 40, 64});
-  write_model(dir / "in", {{down, random_tensor("l.o_proj.weight", {32, 64})}},
-              R"({"hidden_size": 64})");
-  const QuantizeReport report = quantize_checkpoint(dir / "in", dir / "out");
-  EXPECT_EQ(report.tensors[0].action, "kept");
-  EXPECT_THAT(report.tensors[0].reason, HasSubstr("40 columns"));
-  EXPECT_EQ(LoadedModel(dir / "out").at("l.mlp.experts.down_proj").bytes, down.bytes);
-  const Json config = Json::parse(read_text(dir / "out" / "config.json"));
-  EXPECT_EQ(config["quantization_config"]["ignore"], Json::parse(R"(["lm_head", "*mlp*"])"));
-}
-
 TEST_F(QuantizeCheckpoint, OneFileByItself) {
   write_shard(dir / "x.safetensors", {random_tensor("a.weight", {32, 32})});
   write_text(dir / "other.txt", "not of the model");

@@ -14,10 +14,6 @@ class Recipes : public ::testing::Test {
   QuantizeReport run(const std::string& recipe, const std::string& out = "out") {
     return quantize_checkpoint(in_, dir_ / out, {"--recipe", recipe, "--overwrite"});
   }
-  QuantizeReport run_rules(const std::string& rules) {
-    write_text(dir_ / "r.yaml", "rules:\n" + rules);
-    return run((dir_ / "r.yaml").string());
-  }
   /// Modules that are quantized.
   static std::set<std::string> quantized(const QuantizeReport& report) {
     std::set<std::string> names;
@@ -30,163 +26,9 @@ class Recipes : public ::testing::Test {
       if (name.find(part) != name.npos) return true;
     return false;
   }
-  static bool warns(const QuantizeReport& report, std::string_view part) {
-    return says(report.warnings, part);
-  }
-  void write_experts() {
-    std::vector<TestTensor> tensors;
-    const auto add = [&](const std::string& name, std::vector<std::int64_t> shape) {
-      tensors.push_back(random_tensor("model.layers.0." + name + ".weight", std::move(shape)));
-    };
-    for (const char* q : {"q_proj", "k_proj", "v_proj", "o_proj"})
-      add(std::string("self_attn.") + q, {64, 64});
-    for (const char* p : {"mlp.experts.0.", "mlp.experts.1.", "mlp.shared_experts."})
-      for (const char* w : {"gate_proj", "up_proj", "down_proj"}) add(std::string(p) + w, {64, 64});
-    add("mlp.gate", {2, 64});
-    write_model(in_, {tensors}, "{\"model_type\": \"deepseek_v3\", \"hidden_size\": 64}");
-  }
   const TempDir dir_;
   const fs::path in_ = dir_ / "in";
 };
-
-TEST_F(Recipes, OfAllGivesTheBytesWithoutOne) {
-  write_tiny_llama(in_);
-  quantize_checkpoint(in_, dir_ / "plain");
-  run("all");
-  EXPECT_EQ(files_of(dir_ / "out"), files_of(dir_ / "plain"));
-}
-
-TEST_F(Recipes, NamedOnesChooseKindsOfLayers) {
-  write_experts();
-  const QuantizeReport mlp = run("mlp");
-  EXPECT_EQ(quantized(mlp).size(), 9u);
-  EXPECT_FALSE(is_quantized(mlp, "self_attn"));
-  const QuantizeReport experts = run("experts");
-  EXPECT_EQ(quantized(experts).size(), 6u);
-  EXPECT_FALSE(is_quantized(experts, "shared_experts"));
-  const QuantizeReport all = run("w4a16");
-  EXPECT_EQ(quantized(all).size(), 13u);
-  EXPECT_EQ(all.scheme, Scheme::w4a16);
-  EXPECT_FALSE(LoadedModel(dir_ / "out").has("model.layers.0.self_attn.q_proj.input_scale"));
-}
-
-TEST_F(Recipes, TheLastRuleThatFitsDecides) {
-  write_tiny_llama(in_);
-  const QuantizeReport report = run_rules(
-      "  - {match: '*', action: keep}\n"
-      "  - {kind: [attention, mlp], action: nvfp4}\n"
-      "  - {match: 're:.*layers\\.0\\..*', kind: attention, action: keep}\n"
-      "  - {match: '*.down_proj', family: qwen*, action: keep}\n");
-  EXPECT_EQ(quantized(report).size(), 10u);
-  EXPECT_FALSE(is_quantized(report, "layers.0.self_attn"));
-  EXPECT_TRUE(is_quantized(report, "layers.1.self_attn.q_proj"));
-  EXPECT_TRUE(is_quantized(report, "down_proj"));
-  ASSERT_EQ(report.rules.size(), 4u);
-  EXPECT_EQ(report.rules[0].caught, 14);
-  EXPECT_EQ(report.rules[0].decided, 0);
-  EXPECT_EQ(report.rules[1].decided, 10);
-  EXPECT_EQ(report.rules[2].decided, 4);
-  EXPECT_EQ(report.rules[2].line, 4);
-  EXPECT_EQ(report.rules[2].first, "model.layers.0.self_attn.q_proj.weight");
-  EXPECT_EQ(report.rules[3].caught, 0) << "of another family";
-  EXPECT_TRUE(warns(report, "r.yaml, line 5: match *.down_proj, family qwen*: matches no weight"));
-  for (const TensorReport& t : report.tensors) {
-    EXPECT_EQ(t.reason == "r.yaml, line 4", t.name.find("layers.0.self_attn") != t.name.npos);
-  }
-}
-
-TEST_F(Recipes, DefaultExclusionsNeedAKindOrName) {
-  write_tiny_llama(in_);
-  const QuantizeReport glob = run_rules("  - {match: '*lm_head*', action: nvfp4}\n");
-  EXPECT_FALSE(is_quantized(glob, "lm_head"));
-  EXPECT_TRUE(
-      warns(glob, "line 2: match *lm_head*: matches no weight that is quantized by default"));
-  for (const char* condition : {"kind: lm_head", "match: lm_head", "match: lm_head.weight"}) {
-    const QuantizeReport named = run_rules(fmt::format("  - {{{}, action: nvfp4}}\n", condition));
-    EXPECT_TRUE(is_quantized(named, "lm_head")) << condition;
-    EXPECT_TRUE(warns(named, "most loaders build lm_head (lm_head) unquantized"));
-  }
-  expect_error<ValueError>([&] { run_rules("  - {match: model.norm.weight, action: nvfp4}\n"); },
-                           {"r.yaml, line 2", "model.norm.weight cannot be quantized"});
-}
-
-TEST_F(Recipes, WeightsOnlyStandsBesideWeightsWithInputs) {
-  write_tiny_llama(in_);
-  const QuantizeReport report = run_rules("  - {kind: attention, action: w4a16}\n");
-  EXPECT_EQ(report.rules.at(0).action, "w4a16");
-  const LoadedModel out(dir_ / "out");
-  std::size_t inputs = 0;
-  for (const std::string& name : quantized(report)) {
-    const bool has = out.has(name.substr(0, name.rfind('.')) + ".input_scale");
-    EXPECT_EQ(has, name.find("self_attn") == name.npos) << name;
-    inputs += has;
-  }
-  EXPECT_EQ(inputs, 6u);
-  EXPECT_THAT(read_text(dir_ / "out" / "README.md"), HasSubstr("except those of 8 layers (W4A16)"));
-  EXPECT_FALSE(verify_checkpoint(verify_options(dir_ / "out", in_)).broken());
-  const QuantizeReport all = run_rules("  - {match: '*', action: w4a16}\n");
-  EXPECT_EQ(all.scheme, Scheme::w4a16) << "no layer has quantized inputs";
-  EXPECT_EQ(LoadedFolder(dir_ / "out").quantization()["quant_algo"], "W4A16_NVFP4");
-  expect_error<ValueError>([&] { run_rules("  - {match: '*.0.*k_proj', action: w4a16}\n"); },
-                           {"k_proj gets w4a16 (r.yaml, line 2)", "one action"});
-}
-
-TEST_F(Recipes, IgnoreAndIncludeWin) {
-  write_tiny_llama(in_);
-  const QuantizeReport report = quantize_checkpoint(
-      in_, dir_ / "out",
-      {"--recipe", "mlp", "--ignore", "*down_proj", "--include", "*layers.1.self_attn*"});
-  EXPECT_FALSE(is_quantized(report, "down_proj"));
-  EXPECT_FALSE(is_quantized(report, "layers.0.self_attn"));
-  EXPECT_TRUE(is_quantized(report, "layers.1.self_attn.q_proj"));
-}
-
-TEST_F(Recipes, WhatLoadersFuseGetsOneAction) {
-  write_tiny_llama(in_);
-  expect_error<ValueError>([&] { run_rules("  - {match: '*.0.*k_proj', action: keep}\n"); },
-                           {"model.layers.0.self_attn.k_proj gets keep (r.yaml, line 2)",
-                            "no rule fits it", "one action"});
-  EXPECT_FALSE(fs::exists(dir_ / "out" / "config.json"));
-  fs::remove_all(in_);
-  write_experts();
-  expect_error<ValueError>([&] { run_rules("  - {match: '*experts.1.*', action: keep}\n"); },
-                           {"experts.1.", "one action"});
-}
-
-TEST_F(Recipes, KeepDequantizesNvfp4OfTheInput) {
-  write_tiny_llama(in_);
-  quantize_checkpoint(in_, dir_ / "packed");
-  quantize_checkpoint(dir_ / "packed", dir_ / "out", {"--recipe", "mlp"});
-  const LoadedModel out(dir_ / "out");
-  EXPECT_EQ(out.at("model.layers.0.self_attn.q_proj.weight").dtype, safetensors::DType::bf16);
-  EXPECT_EQ(out.at("model.layers.0.mlp.up_proj.weight").dtype, safetensors::DType::u8);
-}
-
-TEST_F(Recipes, StandInTheOutputAndItsCard) {
-  write_tiny_llama(in_);
-  const QuantizeReport report = run_rules("  # ``` why\n  - {kind: attention, action: keep}\n");
-  EXPECT_EQ(report.recipe, "r.yaml");
-  const auto config = nlohmann::json::parse(read_text(dir_ / "out" / "config.json"));
-  EXPECT_EQ(config.at("nvfp4_cpp").at("recipe"), read_text(dir_ / "r.yaml"));
-  const std::string card = read_text(dir_ / "out" / "README.md");
-  EXPECT_THAT(card, HasSubstr("````yaml\n" + read_text(dir_ / "r.yaml") + "````\n"));
-  EXPECT_THAT(card, HasSubstr("--recipe r.yaml"));
-  run("mlp");
-  EXPECT_EQ(nlohmann::json::parse(read_text(dir_ / "out" / "config.json"))["nvfp4_cpp"]["recipe"],
-            "mlp");
-}
-
-TEST_F(Recipes, AnotherOneIsNoResumption) {
-  write_tiny_llama(in_);
-  auto options = quantize_options(in_, dir_ / "new", {"--recipe", "mlp"});
-  options.ranks = 2;
-  quantize_checkpoint(options);
-  options.rank = 1;
-  options.recipe = "w4a16";
-  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"differ"});
-  options.recipe = "experts";
-  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"recipe was"});
-}
 
 TEST_F(Recipes, ErrorsNameTheLine) {
   for (const table::Row& row : table::rows_of("recipes.txt")) {
@@ -257,12 +99,6 @@ TEST(NamedRecipes, EachCanBeRead) {
     EXPECT_FALSE(recipe.about.empty()) << name;
     EXPECT_EQ(recipe.title(), "recipe " + name);
   }
-}
-
-TEST_F(Recipes, HostilePatternStopsAtItsBudget) {
-  write_tiny_llama(in_);
-  expect_error<ValueError>(
-      [&] { run_rules("  - {match: 're:(?=(m*.*.*.*.*.*.*.*)*z).*', action: keep}\n"); }, {"re:"});
 }
 
 TEST(Recipe, HoldsAnyNamesAndTwoThousandPatterns) {

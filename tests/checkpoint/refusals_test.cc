@@ -44,12 +44,8 @@ void expect_outcome(const table::Expected& expected, const std::string& who, con
   try {
     warnings = run(who, model, force, dry_run);
     error = "ok";
-  } catch (const FormatError& e) {
-    error = "FormatError", message = e.what();
-  } catch (const UnsupportedError& e) {
-    error = "UnsupportedError", message = e.what();
-  } catch (const ValueError& e) {
-    error = "ValueError", message = e.what();
+  } catch (const Error& e) {
+    error = table::error_class(e), message = e.what();
   }
   EXPECT_EQ(error, outcome) << message;
   if (error == "ok") {

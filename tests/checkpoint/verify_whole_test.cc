@@ -51,51 +51,6 @@ TEST_F(VerifyWhole, ExpertLayersThatQuantizeWarnsAboutAreErrors) {
     }
 }
 
-/// Decay and beta are kept beside what they share a prefix with: loaders do not fuse them.
-TEST_F(VerifyWhole, LinearAttentionWhoseDecayIsKeptIsWhole) {
-  const std::string layer = "model.layers.0.linear_attn.";
-  write_model(dir_ / "in",
-              {{random_tensor(layer + "in_proj_qkvz.weight", {64, 64}),
-                random_tensor(layer + "in_proj_ba.weight", {32, 64}),
-                random_tensor(layer + "out_proj.weight", {64, 64})}},
-              R"({"model_type": "qwen3_next", "hidden_size": 64})");
-  for (const char* format : {"modelopt", "compressed-tensors"}) {
-    auto options = quantize_options(dir_ / "in", dir_ / "out", {"--format", format});
-    std::filesystem::remove_all(options.output);
-    EXPECT_EQ(quantize_checkpoint(options).warnings, std::vector<std::string>()) << format;
-    const VerifyReport report = verify(options.output);
-    EXPECT_EQ(times(report, "fused-partly"), 0) << text_of(report);
-    EXPECT_FALSE(report.broken()) << text_of(report);
-    EXPECT_THAT(read_text(options.output / "config.json"), HasSubstr("in_proj_ba"));
-    options.include = {"*.in_proj_ba.weight"};
-    std::filesystem::remove_all(options.output);
-    quantize_checkpoint(options);
-    EXPECT_FALSE(verify(options.output).broken()) << format;
-  }
-}
-
-/// DBRX: 2-D, of all experts, and no module's .weight.
-TEST_F(VerifyWhole, ExpertsOfOtherNamesAreExcludedByLayer) {
-  write_model(dir_ / "in",
-              {{random_tensor("transformer.blocks.0.ffn.experts.mlp.w1", {256, 64}),
-                random_tensor("transformer.blocks.0.attn.Wqkv.weight", {192, 64})}},
-              R"({"model_type": "dbrx", "d_model": 64})");
-  auto options = quantize_options(dir_ / "in", dir_ / "out");
-  quantize_checkpoint(options);
-  EXPECT_THAT(read_text(options.output / "config.json"), HasSubstr("\"*ffn*\""));
-  EXPECT_FALSE(verify(options.output).broken());
-}
-
-TEST_F(VerifyWhole, StackedExpertsArePartlyQuantizedToo) {
-  write_model(dir_ / "in",
-              {{random_tensor("model.layers.0.mlp.experts.gate_up_proj", {2, 64, 96}),
-                random_tensor("model.layers.0.mlp.experts.down_proj", {2, 48, 64})}},
-              R"({"model_type": "llama4", "hidden_size": 64})");
-  auto options = quantize_options(dir_ / "in", dir_ / "out", {"--ignore", "*.down_proj"});
-  quantize_checkpoint(options);
-  EXPECT_EQ(times(verify(options.output), "fused-partly"), 1);
-}
-
 TEST_F(VerifyWhole, OneShardOfTwoIsAnError) {
   sample_checkpoint(sample_options(dir_ / "in", {"--scale", 0.015625, "--shards", 2}));
   quantize_checkpoint(dir_ / "in", dir_ / "out");
