@@ -43,9 +43,9 @@ HWY_INLINE void prepare_block(const std::uint8_t* codes, float scale, Record* re
   const hn::FixedTag<std::uint64_t, 2> d64;
   alignas(16) static constexpr std::uint8_t kPlus12[16] = {12, 13, 14, 15, 16, 18, 20, 24,
                                                            12, 11, 10, 9,  8,  6,  4,  0};
-  alignas(16) std::uint8_t packed[16] = {};
-  std::memcpy(packed, codes, kBlock / 2);
-  const auto bytes = hn::Load(d, packed);
+  std::uint64_t packed = 0;
+  std::memcpy(&packed, codes, sizeof packed);
+  const auto bytes = hn::BitCast(d, hn::Set(d64, packed));
   const auto mask = hn::Set(d, 0x0F);
   const auto low = hn::And(bytes, mask);
   const auto high = hn::And(hn::BitCast(d, hn::ShiftRight<4>(hn::BitCast(d16, bytes))), mask);
