@@ -204,7 +204,7 @@ class Pipeline {
   std::uint64_t add_unit(Window& window, std::size_t u) {
     const Unit& unit = plan_.units[u];
     const std::uint64_t beside = encoder_.add(window, u);
-    if (unit.work().is_measured() && !scheduled_[unit.group]) {
+    if (unit.group != kNone && !scheduled_[unit.group]) {
       scheduled_[unit.group] = true;
       for (const std::size_t member : plan_.groups[unit.group].units) add_measure(window, member);
     }
