@@ -306,25 +306,4 @@ TEST_F(Convert, Fp8BesideFourBitWeightsIsNotRounded) {
   }
 }
 
-TEST_F(Convert, TreatsItsOutputAsQuantizeDoes) {
-  write_quantized(dir / "a", "modelopt", Scheme::w4a4);
-  auto options = convert_options(dir / "a", dir / "out", "compressed-tensors", {"--dry-run"});
-  EXPECT_TRUE(convert_checkpoint(options).dry_run);
-  EXPECT_FALSE(fs::exists(options.output));
-  options.dry_run = false;
-  convert_checkpoint(options);
-  const auto first = files_of(options.output);
-  expect_error<IoError>([&] { convert_checkpoint(options); }, {"--overwrite"});
-  options.overwrite = true;
-  convert_checkpoint(options);
-  EXPECT_EQ(files_of(options.output), first) << "the same bytes each time";
-  options.overwrite = false;
-  options.resume = true;
-  EXPECT_EQ(convert_checkpoint(options).shards_reused, 3);
-  options.to = "bf16";
-  expect_error<ValueError>([&] { convert_checkpoint(options); }, {"other options"});
-  options.output = options.input / "inside";
-  expect_error<ValueError>([&] { convert_checkpoint(options); }, {"inside"});
-}
-
 }  // namespace nvfp4::checkpoint_convert_test

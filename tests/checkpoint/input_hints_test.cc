@@ -176,15 +176,6 @@ TEST_F(InputHints, AddressesOfStoresAreNoPaths) {
     EXPECT_NO_THROW(require_no_address(path)) << path;
 }
 
-TEST_F(InputHints, OneFileTakesTheConfigurationBesideIt) {
-  write_model(dir / "in", {{random_tensor("model.layers.0.mlp.up_proj.weight", {64, 64})}},
-              kLlamaConfig);
-  const QuantizeReport report = quantize_checkpoint(dir / "in" / "model.safetensors", dir / "out");
-  EXPECT_TRUE(report.warnings.empty()) << report.warnings[0];
-  quantize(dir / "in", dir / "whole");
-  EXPECT_EQ(files_of(dir / "out"), files_of(dir / "whole"));
-}
-
 TEST_F(InputHints, OneShardIsNotTheModel) {
   write_tiny_llama(dir / "in");
   const char* shard = "model-00001-of-00003.safetensors";

@@ -1,5 +1,3 @@
-#include <sys/stat.h>
-
 #include "checkpoint/checkpoints.h"
 
 namespace nvfp4::quantize_checkpoint_test {
@@ -214,19 +212,6 @@ TEST_F(QuantizeCheckpoint, DryRunTellsTheSizesAndWritesNothing) {
   EXPECT_EQ(dry.bytes_after, wet.bytes_after);
 }
 
-TEST_F(QuantizeCheckpoint, EndlessPatternsAreRefusedBeforeWriting) {
-  write_tiny_llama(dir / "in");
-  auto options = quantize_options(dir / "in", dir / "out");
-  const std::string endless = "re:(?!x)([a-z_0-9.]+)+[!?]";
-  options.ignore = {endless};
-  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {endless, "model.", "steps"});
-  options.ignore.clear();
-  options.input_amax = dir / "amax.json";
-  write_text(dir / "amax.json", "{\"" + endless + "\": 1}");
-  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"amax.json: ", endless});
-  EXPECT_FALSE(fs::exists(dir / "out"));
-}
-
 /// Lists of modules would exclude what such a name matches as a pattern.
 TEST_F(QuantizeCheckpoint, NamesLikePatternsAreNotListed) {
   const std::string other = "model.layers.0.mlp.up_proj";
@@ -258,121 +243,6 @@ TEST_F(QuantizeCheckpoint, NamesLikePatternsAreNotListed) {
         kLlamaConfig);
     run("modelopt", {other});  // no list has names of what is quantized in one way
   }
-}
-
-TEST_F(QuantizeCheckpoint, CalibratedInputScalesAreSharedInAGroup) {
-  write_tiny_llama(dir / "in");
-  write_text(dir / "amax.json",
-             R"({"model.layers.0.self_attn.q_proj": 12.5, "re:.*1\\.mlp\\.down_proj": 5376,
-                 "model.layers.0.self_attn.k_proj": 21.0, "absent": 1})");
-  auto options = quantize_options(dir / "in", dir / "out", {"--input-amax", dir / "amax.json"});
-  const QuantizeReport report = quantize_checkpoint(options);
-  const LoadedModel out(dir / "out");
-  for (const char* name : {"q_proj", "k_proj", "v_proj"})
-    EXPECT_EQ(out.scalar(std::string("model.layers.0.self_attn.") + name + ".input_scale"),
-              21.0f / 2688.0f);
-  EXPECT_EQ(out.scalar("model.layers.1.mlp.down_proj.input_scale"), 2.0f);
-  EXPECT_EQ(out.scalar("model.layers.0.mlp.down_proj.input_scale"), 1.0f);
-  ASSERT_EQ(report.warnings.size(), 2u);
-  EXPECT_THAT(report.warnings[0], HasSubstr("10 of 14 modules have no entry in"));
-  EXPECT_THAT(report.warnings[0], HasSubstr("2688 is used: model.layers.0."));
-  EXPECT_THAT(report.warnings[1], HasSubstr("absent"));
-
-  options.output = dir / "other";
-  write_text(dir / "amax.json", R"({"a": 0})");
-  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"amax.json", "a = 0"});
-  write_text(dir / "amax.json", "[]");
-  EXPECT_THROW(quantize_checkpoint(options), FormatError);
-  EXPECT_FALSE(fs::exists(dir / "other"));
-}
-
-TEST_F(QuantizeCheckpoint, FirstMatchingInputAmaxCounts) {
-  write_tiny_llama(dir / "in");
-  write_text(dir / "amax.json",
-             R"({"*mlp*": 2688, "*.down_proj": 5376, "nosuch*": 1, "*": 1344,
-                 "model.layers.1.mlp.down_proj": 10752})");
-  const QuantizeReport report =
-      quantize_checkpoint(dir / "in", dir / "out", {"--input-amax", dir / "amax.json"});
-  const LoadedModel out(dir / "out");
-  EXPECT_EQ(out.scalar("model.layers.0.mlp.down_proj.input_scale"), 1.0f);
-  EXPECT_EQ(out.scalar("model.layers.0.self_attn.o_proj.input_scale"), 0.5f);
-  EXPECT_EQ(out.scalar("model.layers.1.mlp.down_proj.input_scale"), 4.0f) << "a name";
-  const std::string file = (dir / "amax.json").string();
-  EXPECT_EQ(report.warnings, (std::vector<std::string>{
-                                 file + ": *.down_proj matches only what a pattern before it does",
-                                 file + ": nosuch* matches no quantized module"}));
-}
-
-TEST_F(QuantizeCheckpoint, InputAmaxesThatCannotBeUsedAreRefused) {
-  write_tiny_llama(dir / "in");
-  auto options = quantize_options(dir / "in", dir / "out", {"--input-amax", dir / "amax.json"});
-  const auto refuses = [&]<class E>(const char* text, std::string_view part, const E*) {
-    write_text(dir / "amax.json", text);
-    expect_error<E>([&] { quantize_checkpoint(options); }, {"amax.json: ", part});
-  };
-  const ValueError* value = nullptr;
-  const FormatError* format = nullptr;
-  refuses(R"({"re:(": 1})", "re:(", value);
-  refuses(R"({"": 1})", "empty", value);
-  refuses(R"({"a": 1e-36})", "a = 1e-36", value);
-  refuses(R"({"a": 1e39})", "a = 1e+39", value);
-  refuses(R"({"a": -3})", "a = -3", value);
-  refuses(R"({"a": "1"})", "a = '1'", value);
-  refuses(R"({"a": [1]})", "a = an array", value);
-  refuses(R"({"a": {}})", "a = an object", value);
-  refuses(R"({"a": 1, "a": 2})", "'a' appears twice", format);
-  refuses("[]", "object", format);
-  refuses("3", "object", format);
-  refuses("{", "invalid JSON", format);
-  EXPECT_FALSE(fs::exists(dir / "out"));
-}
-
-TEST_F(QuantizeCheckpoint, InputAmaxesMustBeARegularFile) {
-  write_tiny_llama(dir / "in");
-  auto options = quantize_options(dir / "in", dir / "out", {"--input-amax", dir / "pipe"});
-  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);  // nobody ever writes to it
-  expect_error<IoError>([&] { quantize_checkpoint(options); }, {"pipe: must be a regular file"});
-}
-
-TEST_F(QuantizeCheckpoint, InputAmaxesWithoutEffectAreWarnedAbout) {
-  write_tiny_llama(dir / "in");
-  auto options = quantize_options(dir / "in", dir / "out");
-  write_text(dir / "amax.json", R"({"*": 5376})");
-  options.input_amax = dir / "amax.json";
-  options.scheme = Scheme::w4a16;
-  options.dry_run = true;
-  const auto warnings = quantize_checkpoint(options).warnings;
-  ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_THAT(warnings[0], HasSubstr("no effect"));
-}
-
-TEST_F(QuantizeCheckpoint, OneFileByItself) {
-  write_shard(dir / "x.safetensors", {random_tensor("a.weight", {32, 32})});
-  write_text(dir / "other.txt", "not of the model");
-  const auto report = quantize_checkpoint(dir / "x.safetensors", dir / "out");
-  EXPECT_EQ(report.shards, 1);
-  Names names;
-  for (const auto& [name, content] : files_of(dir / "out")) names.push_back(name);
-  EXPECT_EQ(names, (Names{"README.md", "config.json", "hf_quant_config.json", "nvfp4.files.json",
-                          "x.safetensors"}));
-  EXPECT_TRUE(Json::parse(read_text(dir / "out" / "config.json")).contains("quantization_config"));
-}
-
-TEST_F(QuantizeCheckpoint, TensorsOfEveryOtherKindAreCopied) {
-  const std::vector<TestTensor> tensors = {
-      {{"a.position_ids", safetensors::DType::i64, {3}}, std::vector<std::byte>(24)},
-      {{"a.flag", safetensors::DType::boolean, {}}, std::vector<std::byte>(1)},
-      {{"a.none", safetensors::DType::f32, {0, 16}}, {}},
-      random_tensor("a.0.proj.weight", {48, 16})};
-  write_model(dir / "in", {tensors}, "{}");
-  quantize_checkpoint(dir / "in", dir / "out");
-  const LoadedModel out(dir / "out");
-  for (const TestTensor& t : tensors) {
-    if (t.spec.name == "a.0.proj.weight") continue;
-    EXPECT_EQ(out.at(t.spec.name).bytes, t.bytes) << t.spec.name;
-    EXPECT_EQ(out.at(t.spec.name).shape, t.spec.shape) << t.spec.name;
-  }
-  EXPECT_EQ(out.at("a.0.proj.weight").shape, (std::vector<std::int64_t>{48, 8}));
 }
 
 }  // namespace nvfp4::quantize_checkpoint_test

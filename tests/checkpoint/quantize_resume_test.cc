@@ -125,20 +125,6 @@ TEST_F(Resume, OtherOptionsOrInputAreNamed) {
                            {"input", "model-00001-of-00003.safetensors"});
 }
 
-TEST_F(Resume, CompleteOutputReportsNoMeasuredErrors) {
-  auto options = quantize_options(dir / "in", dir / "out");
-  const auto first = nlohmann::json::parse(to_json(quantize_checkpoint(options)));
-  EXPECT_GT(first.at("squared_norm"), 0);
-  options.resume = true;
-  const auto again = nlohmann::json::parse(to_json(quantize_checkpoint(options)));
-  EXPECT_TRUE(again.at("squared_error").is_null() && again.at("squared_norm").is_null());
-  for (const auto& tensor : again.at("tensors")) {
-    if (tensor.at("action") != "quantized") continue;
-    EXPECT_TRUE(tensor.at("squared_error").is_null()) << tensor;
-    EXPECT_TRUE(tensor.at("squared_norm").is_null()) << tensor;
-  }
-}
-
 TEST_F(Resume, CompleteOutputOfAnotherRunIsRefused) {
   const auto options = [&] { return quantize_options(dir / "in", dir / "out", {"--resume"}); }();
   quantize_checkpoint(options);
@@ -171,34 +157,6 @@ TEST_F(Resume, CompleteOutputOfAnotherRunIsRefused) {
                            {"of another run", "--overwrite"});
 }
 
-TEST_F(Resume, OfWeightsDecodedToAnotherTypeIsRefused) {
-  quantize_checkpoint(dir / "in", dir / "nvfp4");
-  auto options = convert_options(dir / "nvfp4", dir / "out", "bf16");
-  convert_checkpoint(options);
-  const auto before = files_of(dir / "out");
-  options.to = "fp16";
-  options.resume = true;
-  expect_error<ValueError>([&] { convert_checkpoint(options); }, {"options", "--overwrite"});
-  EXPECT_EQ(files_of(dir / "out"), before);
-  options.to = "bf16";
-  convert_checkpoint(options);
-  EXPECT_EQ(files_of(dir / "out"), before);
-}
-
-TEST_F(Resume, OfACompleteOutputWritesMissingFilesAgain) {
-  auto options = quantize_options(dir / "in", dir / "out", {"--resume"});
-  quantize_checkpoint(options);
-  const auto expected = files_of(dir / "out");
-  const auto shards = shards_of(dir / "out");
-  for (const char* name : {"config.json", "hf_quant_config.json", "model.safetensors.index.json",
-                           "tokenizer.json", "assets/LICENSE"}) {
-    fs::remove(dir / "out" / name);
-    EXPECT_EQ(quantize_checkpoint(options).shards_reused, 3) << name;
-    EXPECT_EQ(files_of(dir / "out"), expected) << name;
-    EXPECT_EQ(shards_of(dir / "out"), shards) << name;
-  }
-}
-
 TEST_F(Resume, BytesDependOnNoFolderOrTime) {
   fs::copy(dir / "in", dir / "copy", fs::copy_options::recursive);
   for (const auto& entry : fs::directory_iterator(dir / "copy"))
@@ -209,44 +167,6 @@ TEST_F(Resume, BytesDependOnNoFolderOrTime) {
 }
 
 struct Output : FolderTest {};
-
-TEST_F(Output, IsCheckedByADryRunToo) {
-  write_tiny_llama(dir / "in");
-  fs::create_directories(dir / "out");
-  auto options = quantize_options(dir / "in", dir / "out", {"--dry-run"});
-  EXPECT_NO_THROW(quantize_checkpoint(options));
-  write_text(dir / "out" / "notes.txt", "mine");
-  expect_error<IoError>([&] { quantize_checkpoint(options); }, {"notes.txt", "--overwrite"});
-  options.overwrite = true;
-  expect_error<IoError>([&] { quantize_checkpoint(options); }, {"does not look like a model"});
-  options.output = dir / "out" / "notes.txt" / "below";
-  EXPECT_THROW(quantize_checkpoint(options), IoError);
-  options.output = dir / "new" / "folder";
-  EXPECT_NO_THROW(quantize_checkpoint(options));
-  EXPECT_FALSE(fs::exists(dir / "new"));
-  EXPECT_EQ(files_of(dir / "out").size(), 1u);
-}
-
-TEST_F(Output, FoldersThatAreLinksToElsewhereAreRefused) {
-  write_tiny_llama(dir / "in");
-  fs::create_directories(dir / "in" / "sub");
-  write_text(dir / "in" / "sub" / "notes.txt", "mine");
-  auto options = quantize_options(dir / "in", dir / "out");
-  quantize_checkpoint(options);
-  options.overwrite = true;
-  fs::remove_all(dir / "out" / "sub");
-  fs::create_directory_symlink(dir / "in" / "sub", dir / "out" / "sub");
-  for (const bool dry_run : {true, false}) {
-    options.dry_run = dry_run;
-    expect_error<IoError>([&] { quantize_checkpoint(options); }, {"out/sub", "leads out"});
-  }
-  EXPECT_TRUE(fs::exists(dir / "out" / "config.json")) << "nothing was removed";
-  fs::remove(dir / "out" / "sub");
-  fs::create_directory(dir / "out" / "other");
-  fs::create_directory_symlink("other", dir / "out" / "sub");
-  EXPECT_NO_THROW(quantize_checkpoint(options));
-  EXPECT_EQ(read_text(dir / "out" / "other" / "notes.txt"), "mine");
-}
 
 TEST_F(Output, FullDiskLeavesNoFinalNames) {
   write_tiny_llama(dir / "in");

@@ -20,9 +20,6 @@ class Repair : public testing::TestWithParam<const char*> {
   std::string global(const std::string& module) const {
     return module + (modelopt() ? ".weight_scale_2" : ".weight_global_scale");
   }
-  std::string input(const std::string& module) const {
-    return module + (modelopt() ? ".input_scale" : ".input_global_scale");
-  }
   std::string codes(const std::string& module) const {
     return module + (modelopt() ? ".weight" : ".weight_packed");
   }
@@ -110,54 +107,6 @@ TEST_P(Repair, RoundedBlockScalesReportTheirLoss) {
   EXPECT_EQ(json.at("after").at("errors"), 0);
 }
 
-TEST_P(Repair, QuantizesFusedPartnersAgainFromTheSource) {
-  plant([&](LoadedFolder& f) {
-    f.set_scalar(global(kQ), f.scalar(global(kQ)) * (modelopt() ? 1.7f : 1 / 1.7f));
-  });
-  repair_by_source();
-  EXPECT_TRUE(same_as_good());
-}
-
-TEST_P(Repair, ResumeOfAnotherRepairIsRefused) {
-  plant([&](LoadedFolder& f) {
-    f.set_scalar(global(kQ), f.scalar(global(kQ)) * (modelopt() ? 1.7f : 1 / 1.7f));
-  });
-  repair();
-  const auto before = files_of(out());
-  auto options = repair_options(bad(), out(), {}, {"--resume"});
-  repair_checkpoint(options);  // the same: nothing is left to do
-  options.source = source();   // partners would be quantized again
-  expect_error<ValueError>([&] { repair_checkpoint(options); }, {"options", "--overwrite"});
-  EXPECT_EQ(files_of(out()), before);
-}
-
-TEST_P(Repair, SuppliesInputScales) {
-  plant([&](LoadedFolder& f) {
-    f.set_scalar(input(kK), modelopt() ? 0.25f : 4.0f);
-    f.set_scalar(input(kQ), 0);
-    f.remove(input("model.layers.1.self_attn.v_proj"));
-    f.remove(input("model.layers.0.mlp.down_proj"));
-  });
-  repair();
-  const LoadedModel b(out());
-  for (const std::string& name : {kQ, kK, std::string("model.layers.1.self_attn.v_proj")})
-    EXPECT_EQ(b.scalar(input(name)), modelopt() ? 0.25f : 4.0f) << name;
-  EXPECT_EQ(b.scalar(input("model.layers.0.mlp.down_proj")), 1.0f);
-  write_text(dir_ / "amax.json", R"({"*.down_proj": 26.88})");
-  RepairOptions options;
-  options.input_amax = dir_ / "amax.json";
-  repair(options);
-  const float found = LoadedModel(out()).scalar(input("model.layers.0.mlp.down_proj"));
-  EXPECT_FLOAT_EQ(modelopt() ? found : 1 / found, 0.01f);
-}
-
-TEST_P(Repair, MakesFusedInputScalesEqual) {
-  plant([&](LoadedFolder& f) { f.set_scalar(input(kK), modelopt() ? 3.0f : 1 / 3.0f); });
-  repair();
-  const LoadedModel b(out());
-  EXPECT_EQ(b.scalar(input(kQ)), b.scalar(input(kK)));
-}
-
 TEST_P(Repair, PutsSenseSignsAndOrderRight) {
   plant([&](LoadedFolder& f) {
     f.set_scalar(global(kQ), 1 / f.scalar(global(kQ)));
@@ -178,60 +127,6 @@ TEST_P(Repair, PutsSenseSignsAndOrderRight) {
     EXPECT_EQ(b.at(name).bytes, t.bytes) << name;
   }
   EXPECT_NEAR(b.scalar(global(kQ)) / a.scalar(global(kQ)), 1, 0x1p-22);
-}
-
-TEST_P(Repair, QuantizesAgainWhatIsLost) {
-  plant([&](LoadedFolder& f) {
-    f.remove(kQ + ".weight_scale");
-    f.set_scalar(global("model.layers.0.mlp.down_proj"), std::nanf(""));
-    f.at("model.layers.0.self_attn.o_proj.weight_scale").bytes[5] = std::byte{0x7F};
-  });
-  expect_error<UnsupportedError>([&] { repair_checkpoint(repair_options(bad(), out())); },
-                                 {"cannot be repaired", "--source"});
-  EXPECT_FALSE(fs::exists(out()));
-  repair_by_source();
-  EXPECT_TRUE(same_as_good());
-}
-
-TEST_P(Repair, WritesIndexAndConfigsAnew) {
-  plant([&](LoadedFolder& f) {
-    f.config.erase("quantization_config");
-    f.hf_quant = nullptr;
-  });
-  write_text(bad() / "model.safetensors.index.json", "{");
-  const RepairReport report = repair();
-  EXPECT_EQ(codes_of(report), (std::vector<std::string>{"bad-index", "undeclared"}));
-  EXPECT_TRUE(same_as_good());
-  EXPECT_EQ(read_text(out() / "model.safetensors.index.json"),
-            read_text(good() / "model.safetensors.index.json"));
-  EXPECT_EQ(LoadedFolder(out()).config, LoadedFolder(good()).config);
-  EXPECT_EQ(LoadedFolder(out()).hf_quant, LoadedFolder(good()).hf_quant);
-}
-
-TEST_P(Repair, LeftoverScalesGoLostCodesAreRefused) {
-  plant([&](LoadedFolder& f) {
-    auto& shard = f.shard_of("lm_head.weight");
-    shard.push_back(f.at(kQ + ".weight_scale"));
-    shard.back().spec.name = "lm_head.weight_scale";
-  });
-  repair();
-  EXPECT_TRUE(same_as_good());
-  plant([&](LoadedFolder& f) { f.remove(codes(kQ)); });
-  auto options = repair_options(bad(), dir_ / "none");
-  expect_error<UnsupportedError>([&] { repair_checkpoint(options); }, {kQ, "codes are lost"});
-  write_tiny_llama(dir_ / "plain");
-  options.input = dir_ / "plain";
-  expect_error<UnsupportedError>([&] { repair_checkpoint(options); }, {"no NVFP4 weight"});
-}
-
-TEST(Repair, AnUnreadableHfQuantConfigIsWrittenAnew) {
-  const TempDir dir;
-  write_tiny_llama(dir / "source");
-  quantize_checkpoint(dir / "source", dir / "bad");
-  const std::string good = read_text(dir / "bad" / "hf_quant_config.json");
-  write_text(dir / "bad" / "hf_quant_config.json", "{");
-  repair_checkpoint(repair_options(dir / "bad", dir / "out"));
-  EXPECT_EQ(read_text(dir / "out" / "hf_quant_config.json"), good);
 }
 
 }  // namespace nvfp4::repair_test

@@ -12,8 +12,6 @@ void quantize(const TempDir& dir, const std::string& format = "modelopt",
   quantize_checkpoint(dir / "source", dir / "a", {"--format", format, "--scheme", scheme});
 }
 
-std::string config_text(const fs::path& folder) { return read_text(folder / "config.json"); }
-
 /// A row of the model's codes and scales as blocks.
 std::vector<std::byte> packed_row(const LoadedModel& model, const std::string& module,
                                   std::int64_t row) {
@@ -106,34 +104,6 @@ TEST_F(GgufConvert, SaysWhatLlamaCppMustKnow) {
   expect_same_tensors(dir / "a", dir / "b");
 }
 
-TEST_F(GgufConvert, UnfinishedFileOfOthersStays) {
-  write_llama(dir / "source");
-  auto options = quantize_options(dir / "source", dir / "m.gguf", {"--format", "gguf"});
-  quantize_checkpoint(options);
-  const fs::path partial = dir / "m.gguf.partial";
-  fs::rename(options.output, partial);  // as a run leaves it that is killed
-  quantize_checkpoint(options);
-  EXPECT_FALSE(fs::exists(partial));
-  fs::remove(options.output);
-  write_text(partial, "mine");
-  expect_error<IoError>([&] { quantize_checkpoint(options); },
-                        {"m.gguf.partial: is there already", "--overwrite"});
-  EXPECT_EQ(read_text(partial), "mine");
-  options.overwrite = true;
-  quantize_checkpoint(options);
-  EXPECT_FALSE(fs::exists(partial));
-}
-
-TEST_F(GgufConvert, ConfigComesBack) {
-  write_llama(dir / "source");
-  quantize(dir);
-  convert(dir / "a", dir / "m.gguf", "gguf");
-  convert(dir / "m.gguf", dir / "plain", "bf16");
-  EXPECT_EQ(Json::parse(config_text(dir / "plain")), Json::parse(config_text(dir / "source")));
-  convert(dir / "a", dir / "direct", "bf16");
-  expect_same_tensors(dir / "plain", dir / "direct");
-}
-
 TEST_F(GgufConvert, StacksExpertsInTheirOrder) {
   write_qwen3_moe(dir / "source");
   quantize(dir);
@@ -172,48 +142,9 @@ TEST_F(GgufConvert, StacksPlainExperts) {
   expect_same_tensors(dir / "a", dir / "b");
 }
 
-class GgufRefusal : public ::testing::Test {
- protected:
-  void SetUp() override { write_llama(dir / "source"); }
-  template <class E>
-  void refused(std::initializer_list<std::string_view> parts, bool force = false) {
-    expect_error<E>([&] { convert(dir / "a", dir / "m.gguf", "gguf", force); }, parts);
-    EXPECT_FALSE(fs::exists(dir / "m.gguf"));
-    EXPECT_FALSE(fs::exists(dir / "m.gguf.partial"));
-  }
-  /// Reads a shard, changes it, and writes it again.
-  template <class Change>
-  void edit(const std::string& tensor, Change change) {
-    for (const auto& entry : fs::directory_iterator(dir / "a")) {
-      if (entry.path().extension() != ".safetensors") continue;
-      std::uint64_t begin = 0, size = 0;
-      {
-        const auto file = safetensors::File::open(entry.path());
-        const auto* t = file.find(tensor);
-        if (t == nullptr) continue;
-        begin = t->begin;
-        size = t->bytes;
-      }
-      std::string content = read_text(entry.path());
-      change(std::span(reinterpret_cast<std::uint8_t*>(content.data() + begin), size));
-      write_text(entry.path(), content);
-      return;
-    }
-    FAIL() << "no tensor " << tensor;
-  }
-  TempDir dir;
+struct GgufRefusal : FolderTest {
+  GgufRefusal() { write_llama(dir / "source"); }
 };
-
-TEST_F(GgufRefusal, ScalesThatMeanSomethingElseThere) {
-  quantize(dir);
-  for (const auto& [bits, text] : {std::pair{0x7F, "0x7f (nan)"}, std::pair{0xFF, "0xff"},
-                                   std::pair{0x80, "0x80 (-0)"}, std::pair{0xB8, "0xb8 (-1)"}}) {
-    edit("model.layers.1.mlp.up_proj.weight_scale",
-         [&](std::span<std::uint8_t> s) { s[5] = static_cast<std::uint8_t>(bits); });
-    // With --allow broken-scales too: GGUF's scales have no sign and no NaN.
-    refused<ValueError>({"'model.layers.1.mlp.up_proj.weight'", "scale 5 is", text}, true);
-  }
-}
 
 TEST_F(GgufRefusal, QuantizeExcludesDepthsNoMultipleOf64) {
   LoadedFolder model(dir / "source");
@@ -232,165 +163,12 @@ TEST_F(GgufRefusal, QuantizeExcludesDepthsNoMultipleOf64) {
   EXPECT_EQ(File::open(dir / "n.gguf").find("blk.0.ffn_down.weight")->type->name, "BF16");
 }
 
-TEST_F(GgufRefusal, ArchitecturesThatAreNotKnown) {
+TEST_F(GgufRefusal, OutputsOfOthersStay) {
   quantize(dir);
-  Json config = llama_config();
-  config["model_type"] = "mamba";
-  write_json(dir / "a" / "config.json", config);
-  refused<UnsupportedError>({"config.json", "model_type = \"mamba\"", "llama, mistral",
-                             "'model.layers.0.mlp.down_proj.weight' has no place in GGUF"});
-  fs::remove(dir / "a" / "config.json");
-  refused<UnsupportedError>({"config.json: there is no such file", "architecture is not known"});
-}
-
-TEST_F(GgufRefusal, OneFileOfComfyUiWithoutItsFolder) {
-  quantize(dir);
-  fs::create_directory(dir / "c");
-  convert(dir / "a", dir / "c" / "a", "comfyui");  // the file has the folder's name
-  const fs::path file = dir / "c" / "a" / "model.safetensors";
-  convert(file, dir / "m.gguf", "gguf");  // with the config.json beside it
-  convert(dir / "a", dir / "n.gguf", "gguf");
-  EXPECT_EQ(read_text(dir / "m.gguf"), read_text(dir / "n.gguf"));
-  fs::remove(dir / "c" / "a" / "config.json");
-  expect_error<UnsupportedError>([&] { convert(file, dir / "o.gguf", "gguf"); },
-                                 {"config.json: there is no such file"});
-  EXPECT_FALSE(fs::exists(dir / "o.gguf"));
-}
-
-TEST_F(GgufRefusal, ConfigurationsThatSayTooLittle) {
-  quantize(dir);
-  for (const char* key : {"num_attention_heads", "max_position_embeddings", "hidden_size"}) {
-    Json config = llama_config();
-    config.erase(key);
-    write_json(dir / "a" / "config.json", config);
-    expect_error<Error>([&] { convert(dir / "a", dir / "m.gguf", "gguf"); }, {key});
-  }
-  Json config = llama_config();
-  config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2}};
-  write_json(dir / "a" / "config.json", config);
-  refused<UnsupportedError>({"rotary embeddings of type 'dynamic'"});
-}
-
-TEST_F(GgufRefusal, ConfigurationsThatContradictTheTensorsOrThemselves) {
-  quantize(dir);
-  for (const auto& [key, value, text] :
-       {std::tuple{"num_hidden_layers", Json(3), "'llama.block_count' = 3, but 2 layers have"},
-        std::tuple{"rope_theta", Json(-1), "rope_theta = -1, must be a number greater than 0"},
-        std::tuple{"rope_theta", Json("1"), "rope_theta = \"1\", must be a number"},
-        std::tuple{"rms_norm_eps", Json(0), "rms_norm_eps = 0, must be a number greater"},
-        std::tuple{"hidden_size", Json(0), "hidden_size = 0, must be at least 1"},
-        std::tuple{"hidden_size", Json(32), "'token_embd.weight': [96, 64], must be [96, 32]"},
-        std::tuple{"head_dim", Json(8), "'blk.0.attn_q.weight': [64, 64], must be [32, 64]"},
-        std::tuple{"vocab_size", Json(97), "'token_embd.weight': [96, 64], must be [97, 64]"},
-        std::tuple{"rope_scaling", Json({{"rope_type", "linear"}, {"factor", 2}}),
-                   "'factor' = 2 in rope_scaling, 4 in rope_parameters"}}) {
-    Json config = llama_config();
-    config["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 4}};
-    config[key] = value;
-    write_json(dir / "a" / "config.json", config);
-    refused<FormatError>({text});
-  }
-}
-
-/// llama.cpp's graphs have no other form of these.
-TEST_F(GgufRefusal, ConfigurationsThatLlamaCppComputesOtherwise) {
-  quantize(dir);
-  for (const auto& [key, value] :
-       {std::pair{"hidden_act", Json("gelu")}, std::pair{"partial_rotary_factor", Json(0.5)}}) {
-    Json config = llama_config();
-    config[key] = value;
-    write_json(dir / "a" / "config.json", config);
-    refused<UnsupportedError>({"config.json", key, value.dump(), "llama.cpp"});
-  }
-  write_qwen3_moe(dir / "moe");
-  fs::remove_all(dir / "a");
-  quantize_checkpoint(dir / "moe", dir / "a");
-  Json config = Json::parse(config_text(dir / "a"));
-  config["norm_topk_prob"] = false;
-  write_json(dir / "a" / "config.json", config);
-  refused<UnsupportedError>({"norm_topk_prob = false, must be true"});
-  config.erase("norm_topk_prob");  // which is false, too
-  write_json(dir / "a" / "config.json", config);
-  refused<UnsupportedError>({"norm_topk_prob = false, must be true"});
-}
-
-/// Neither quantize nor convert writes what reading the file would refuse.
-TEST_F(GgufRefusal, ModelsWithoutATensor) {
-  auto options = quantize_options(dir / "part", dir / "m.gguf", {"--format", "gguf"});
-  for (const auto& [removed, missing] :
-       {std::pair{"model.layers.1.mlp.up_proj.weight", "'blk.1.ffn_up.weight'"},
-        std::pair{"model.layers.0.input_layernorm.weight", "'blk.0.attn_norm.weight'"},
-        std::pair{"model.embed_tokens.weight", "'token_embd.weight'"}}) {
-    fs::remove_all(dir / "part");
-    fs::remove_all(dir / "a");
-    LoadedFolder model(dir / "source");
-    model.remove(removed);
-    model.write(dir / "part");
-    write_json(dir / "part" / "config.json", llama_config());
-    expect_error<FormatError>([&] { quantize_checkpoint(options); }, {"part", missing});
-    quantize_checkpoint(dir / "part", dir / "a");
-    refused<FormatError>({"a: as GGUF: has no tensor", missing, "which llama models have"});
-  }
-}
-
-TEST_F(GgufRefusal, TensorsWithoutAName) {
-  write_model(dir / "odd",
-              {{random_tensor("model.layers.0.mlp.up_proj.weight", {64, 64}),
-                random_tensor("model.layers.0.mlp.mystery.weight", {64})}},
-              "");
-  write_json(dir / "odd" / "config.json", llama_config());
-  quantize_checkpoint(dir / "odd", dir / "a");
-  refused<UnsupportedError>(
-      {"a/model.safetensors", "'model.layers.0.mlp.mystery.weight'", "no name in GGUF's 'llama'"});
-}
-
-TEST_F(GgufRefusal, ExpertsThatAreMissingOrDiffer) {
-  write_qwen3_moe(dir / "moe");
-  quantize_checkpoint(dir / "moe", dir / "a");
-  Json config = Json::parse(config_text(dir / "a"));
-  config["num_experts"] = 4;
-  write_json(dir / "a" / "config.json", config);
-  refused<FormatError>({"'blk.0.ffn_gate_inp.weight': [3, 64], must be [4, 64]"});
-}
-
-TEST_F(GgufRefusal, OutputsThatCannotBeWritten) {
-  quantize(dir);
-  const auto to = [&](const std::string& name,
-                      const std::function<void(ConvertOptions&)>& set = {}) {
-    auto options = convert_options(dir / "a", dir / name, "gguf");
-    if (set) set(options);
-    convert_checkpoint(options);
-  };
-  expect_error<ValueError>([&] { to("m.safetensors"); }, {"must end in .gguf"});
-  expect_error<UnsupportedError>([&] { to("m.gguf", [](auto& o) { o.resume = true; }); },
-                                 {"resume"});
-  to("m.gguf", [](auto& o) { o.dry_run = true; });
-  EXPECT_FALSE(fs::exists(dir / "m.gguf"));
-  to("m.gguf");
-  expect_error<IoError>([&] { to("m.gguf"); }, {"is there already", "--overwrite"});
-  to("m.gguf", [](auto& o) { o.overwrite = true; });
-  write_text(dir / "text.gguf", "mine");
   write_text(dir / "other.gguf", gguf::GgufBytes().str());
-  for (const std::string other : {"text.gguf", "other.gguf"})
-    expect_error<IoError>([&] { to(other, [](auto& o) { o.overwrite = true; }); },
-                          {other + ": its metadata do not name nvfp4, so --overwrite does not"});
-  for (const std::size_t bytes : {0, 1 << 20}) {  // of runs that were killed before the header
-    write_text(dir / "n.gguf.partial", std::string(bytes, '\0'));
-    to("n.gguf");
-    fs::remove(dir / "n.gguf");
-  }
-  write_text(dir / "n.gguf.partial", std::string(1 << 20, '\0') + "mine");
-  expect_error<IoError>([&] { to("n.gguf"); }, {"n.gguf.partial: is there already"});
-  fs::create_directory(dir / "folder.gguf");
-  expect_error<IoError>([&] { to("folder.gguf"); }, {"must be a regular file"});
-  expect_error<ValueError>(
-      [&] {
-        to("m.gguf", [&](auto& o) {
-          o.input = dir / "m.gguf";
-          o.overwrite = true;
-        });
-      },
-      {"is input"});
+  const auto options = convert_options(dir / "a", dir / "other.gguf", "gguf", {"--overwrite"});
+  expect_error<IoError>([&] { convert_checkpoint(options); },
+                        {"other.gguf: its metadata do not name nvfp4, so --overwrite does not"});
 }
 
 struct GgufSource : FolderTest {};
