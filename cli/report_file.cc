@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "checkpoint/base/error_codes.h"
+#include "commands.h"
 #include "nvfp4/checkpoint/safetensors.h"
 
 namespace nvfp4::cli {

@@ -11,7 +11,6 @@
 #include "nvfp4/runtime.h"
 #include "report/parts.h"
 #include "report/report.h"
-#include "report/style.h"
 
 namespace nvfp4::report {
 namespace {
@@ -285,7 +284,7 @@ std::string page(const PageInput& in) {
              "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
              "<meta http-equiv='Content-Security-Policy' content=\"{}\">\n"
              "<meta name='color-scheme' content='light dark'>\n"
-             "<title>nvfp4 compare: {}</title>\n<style>{}</style></head>\n<body>\n",
+             "<title>nvfp4 compare: {}</title>\n<style>\n{}</style></head>\n<body>\n",
              kPolicy, escape(in.b.path), kStyle) +
          header(in) + "<main>\n" + section("error", "Error by layer", error_section(in)) +
          section("against", "Side by side", side_by_side(in)) +

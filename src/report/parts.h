@@ -12,6 +12,10 @@
 /// Parts of the page that its sections share.
 namespace nvfp4::report {
 
+/// The page's style sheet, the text of data/page.css. In both color schemes text has a contrast of
+/// at least 4.5 and marks of at least 3.
+extern const std::string_view kStyle;
+
 /// The reason why output errors come first.
 inline constexpr const char* kWhyOutputs =
     "The error of the layers’ outputs over the calibration text counts. weighted and gptq lower "

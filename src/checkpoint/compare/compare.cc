@@ -4,12 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <mutex>
 
 #include "checkpoint/compare/tensor_pairs.h"
 #include "checkpoint/safetensors/apart.h"
 #include "checkpoint/source/quantized_tensors.h"
-#include "core/parallel_for.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint/checkpoint.h"
 #include "quantizers/encode_block.h"
@@ -27,10 +25,9 @@ struct Sums {
   std::vector<BlockRange> blocks = {};  ///< as in TensorPair; of a chunk, at most one
 };
 
-struct Chunk {
-  std::size_t pair;
-  std::int64_t begin, size;
-  std::size_t matrix;  ///< among those with a global scale of their own
+/// Elements of a pair.
+struct Chunk : MeasuredPart {
+  std::size_t matrix = 0;  ///< among those with a global scale of their own
 };
 
 Sums measure(std::span<const float> a, std::span<const float> b) {
@@ -105,14 +102,14 @@ std::vector<Chunk> chunks_of(const std::vector<TensorPair>& pairs) {
     for (std::int64_t m = 0; m < matrices; ++m)
       for (std::int64_t i = 0; i < matrix; i += step)
         chunks.push_back(
-            {p, m * matrix + i, std::min(step, matrix - i), static_cast<std::size_t>(m)});
+            {{p, m * matrix + i, std::min(step, matrix - i), 0}, static_cast<std::size_t>(m)});
   }
   return chunks;
 }
 
 bool same_bytes(const TensorPair& pair, const Chunk& c) {
   const int bits = safetensors::dtype_bits(pair.a.tensor->data.info->dtype);
-  const auto size = static_cast<std::size_t>(c.size) * static_cast<std::size_t>(bits) / 8;
+  const auto size = static_cast<std::size_t>(c.count) * static_cast<std::size_t>(bits) / 8;
   std::vector<std::byte> a(size), b(size);
   pair.a.tensor->read_bytes(c.begin, a);
   pair.b.tensor->read_bytes(c.begin, b);
@@ -144,8 +141,8 @@ Sums measure(const TensorPair& pair, const Chunk& c) {
     return sums;
   }
   thread_local std::vector<float> a, b;
-  a.resize(static_cast<std::size_t>(c.size));
-  b.resize(static_cast<std::size_t>(c.size));
+  a.resize(static_cast<std::size_t>(c.count));
+  b.resize(static_cast<std::size_t>(c.count));
   const std::int64_t cols = pair.shape.empty() ? 1 : pair.shape.back();
   pair.a.read(c.begin, cols, a);
   pair.b.read(c.begin, cols, b);
@@ -196,7 +193,7 @@ std::uint64_t bytes_read(const TensorPair& pair, const Chunk& c) {
   double bytes = 0;  // bytes of one element in both
   for (const LogicalTensor* t : {pair.a.tensor, pair.b.tensor})
     bytes += static_cast<double>(t->bytes) / static_cast<double>(t->elements());
-  return static_cast<std::uint64_t>(static_cast<double>(c.size) * bytes);
+  return static_cast<std::uint64_t>(static_cast<double>(c.count) * bytes);
 }
 
 }  // namespace
@@ -213,32 +210,20 @@ CompareReport compare_pairs(const CheckpointReader& checkpoint_a,
     sizes.push_back(pair.a.tensor->bytes + pair.b.tensor->bytes);
   const std::vector<bool> mine = measured.mine(sizes);
   std::vector<Chunk> chunks = chunks_of(matched.pairs);
-  std::erase_if(chunks, [&](const Chunk& c) { return !mine[c.pair]; });
+  std::erase_if(chunks, [&](const Chunk& c) { return !mine[c.item]; });
 
-  std::vector<std::int64_t> left(matched.pairs.size());
-  Progress progress;
-  for (const Chunk& c : chunks) {
-    progress.tensors_total += ++left[c.pair] == 1;
-    progress.bytes_total += bytes_read(matched.pairs[c.pair], c);
-  }
-  std::mutex mutex;
+  for (Chunk& c : chunks) c.bytes = bytes_read(matched.pairs[c.item], c);
   std::vector<Sums> parts(chunks.size());
-  parallel_for(static_cast<std::int64_t>(chunks.size()), [&](std::int64_t i) {
-    const Chunk& c = chunks[static_cast<std::size_t>(i)];
-    const TensorPair& pair = matched.pairs[c.pair];
-    parts[static_cast<std::size_t>(i)] = measure(pair, c);
-    const std::lock_guard lock(mutex);
-    progress.tensor = pair.name;
-    progress.tensors_done += --left[c.pair] == 0;
-    progress.bytes_done += bytes_read(pair, c);
-    if (on_progress) on_progress(progress);
-  });
+  measure_parts(
+      chunks, [&](std::size_t pair) { return matched.pairs[pair].name; },
+      [&](const Chunk& c) { return measure(matched.pairs[c.item], c); },
+      [&](std::size_t i, Sums sums) { parts[i] = std::move(sums); }, on_progress);
 
   std::vector<Sums> totals(matched.pairs.size());
   for (std::size_t p = 0; p < totals.size(); ++p)
     totals[p].blocks.resize(globals_of(matched.pairs[p]));
   for (std::size_t i = 0; i < chunks.size(); ++i) {  // in order: sums do not depend on threads
-    Sums& total = totals[chunks[i].pair];
+    Sums& total = totals[chunks[i].item];
     total.squared_error += parts[i].squared_error;
     total.squared_norm += parts[i].squared_norm;
     if (!(parts[i].max_error <= total.max_error)) total.max_error = parts[i].max_error;

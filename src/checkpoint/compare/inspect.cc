@@ -5,13 +5,12 @@
 #include <bitset>
 #include <cmath>
 #include <limits>
-#include <mutex>
 #include <set>
 
 #include "checkpoint/compare/inspect_blocks.h"
+#include "checkpoint/compare/measured.h"
 #include "checkpoint/formats/format.h"
 #include "checkpoint/source/quantized_tensors.h"
-#include "core/parallel_for.h"
 #include "core/printable.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint/checkpoint.h"
@@ -23,7 +22,7 @@ using namespace checkpoint;
 namespace {
 
 using namespace checkpoint;
-constexpr std::uint64_t kChunkBytes = 4 << 20;
+constexpr std::int64_t kChunkBytes = 4 << 20;
 using ByteCounts = std::array<std::uint64_t, 256>;
 
 void count_bytes(std::span<const std::byte> bytes, ByteCounts& counts) {
@@ -37,10 +36,9 @@ void count_bytes(std::span<const std::byte> bytes, ByteCounts& counts) {
     for (const auto& p : partial) counts[v] += p[v];
 }
 
-struct BlockChunk {
-  std::size_t tensor;
-  bool scales;
-  std::uint64_t offset, size;
+/// Bytes of codes or scales.
+struct BlockChunk : MeasuredPart {
+  bool scales = false;
 };
 
 void add_codes(InspectedTensor& t, const ByteCounts& counts) {
@@ -70,50 +68,42 @@ void set_scale_range(InspectedTensor& t, const std::bitset<256>& there) {
 /// belongs to `report.tensors[i]`.
 void read_histograms(const std::vector<const LogicalTensor*>& of, InspectReport& report,
                      const std::function<void(const Progress&)>& on_progress) {
-  struct Counts {  // small, because there may be a hundred thousand of them
-    std::bitset<256> scales;
-    std::uint64_t left = 0;  // chunks left
-  };
   std::vector<BlockChunk> chunks;
-  std::vector<Counts> counts(of.size());
-  Progress progress;
+  std::vector<std::bitset<256>> seen(of.size());  // scales of each tensor
   for (std::size_t i = 0; i < of.size(); ++i) {
     if (!of[i]->is_nvfp4()) continue;
     report.tensors[i].codes.assign(16, 0);
-    const std::size_t first = chunks.size();
     for (const bool scales : {false, true}) {
-      const std::uint64_t bytes = (scales ? of[i]->scales : of[i]->data).info->bytes;
-      for (std::uint64_t offset = 0; offset < bytes; offset += kChunkBytes)
-        chunks.push_back({i, scales, offset, std::min(kChunkBytes, bytes - offset)});
-      progress.bytes_total += bytes;
+      const auto bytes =
+          static_cast<std::int64_t>((scales ? of[i]->scales : of[i]->data).info->bytes);
+      for (std::int64_t at = 0; at < bytes; at += kChunkBytes) {
+        const std::int64_t n = std::min(kChunkBytes, bytes - at);
+        chunks.push_back({{i, at, n, static_cast<std::uint64_t>(n)}, scales});
+      }
     }
-    counts[i].left = chunks.size() - first;
-    progress.tensors_total += 1;
   }
   report.scales.assign(256, 0);
-  std::mutex mutex;
-  parallel_for(static_cast<std::int64_t>(chunks.size()), [&](std::int64_t i) {
-    const BlockChunk& c = chunks[static_cast<std::size_t>(i)];
-    const StoredTensor& stored = c.scales ? of[c.tensor]->scales : of[c.tensor]->data;
-    thread_local std::vector<std::byte> buffer;
-    buffer.resize(c.size);
-    stored.file->read(*stored.info, c.offset, buffer);
-    ByteCounts mine{};
-    count_bytes(buffer, mine);
-    const std::lock_guard lock(mutex);
-    Counts& total = counts[c.tensor];
-    if (!c.scales) add_codes(report.tensors[c.tensor], mine);
-    for (std::size_t v = 0; c.scales && v < 256; ++v) {
-      report.scales[v] += mine[v];
-      if (mine[v] > 0) total.scales.set(v);
-    }
-    progress.tensor = of[c.tensor]->name;
-    progress.tensors_done += --total.left == 0;
-    progress.bytes_done += c.size;
-    if (on_progress) on_progress(progress);
-  });
+  measure_parts(
+      chunks, [&](std::size_t tensor) { return of[tensor]->name; },
+      [&](const BlockChunk& c) {
+        thread_local std::vector<std::byte> buffer;
+        buffer.resize(static_cast<std::size_t>(c.count));
+        (c.scales ? of[c.item]->scales : of[c.item]->data).read(c.begin, buffer);
+        ByteCounts counts{};
+        count_bytes(buffer, counts);
+        return counts;
+      },
+      [&](std::size_t i, const ByteCounts& counts) {
+        const BlockChunk& c = chunks[i];
+        if (!c.scales) return add_codes(report.tensors[c.item], counts);
+        for (std::size_t v = 0; v < 256; ++v) {
+          report.scales[v] += counts[v];
+          if (counts[v] > 0) seen[c.item].set(v);
+        }
+      },
+      on_progress);
   for (std::size_t i = 0; i < of.size(); ++i)
-    if (of[i]->is_nvfp4()) set_scale_range(report.tensors[i], counts[i].scales);
+    if (of[i]->is_nvfp4()) set_scale_range(report.tensors[i], seen[i]);
 }
 
 /// Returns the number of elements in the file's count. In a LogicalTensor, blocks of an unreadable

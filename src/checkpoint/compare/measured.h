@@ -1,13 +1,20 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/compare/shared_work.h"
 #include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/io/posix_file.h"
+#include "core/parallel_for.h"
+#include "nvfp4/checkpoint/options.h"
 #include "nvfp4/error.h"
 
 namespace nvfp4::checkpoint {
@@ -59,6 +66,39 @@ class Measured {
   bool joined_ = false;
   nlohmann::json stages_;  ///< name -> {"of", "items"}
 };
+
+/// A part of an item that one thread measures. `bytes` counts for the progress.
+struct MeasuredPart {
+  std::size_t item = 0;
+  std::int64_t begin = 0, count = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// Measures parts with all threads: `measure` returns the result of one. `add` takes the results,
+/// one at a time, with the indices of their parts. `name_of` returns the name of an item.
+template <class Part, class Name, class Measure, class Add>
+void measure_parts(const std::vector<Part>& parts, const Name& name_of, const Measure& measure,
+                   const Add& add, const std::function<void(const Progress&)>& on_progress) {
+  std::map<std::size_t, std::int64_t> left;  // parts of each item
+  Progress progress;
+  for (const Part& part : parts) {
+    ++left[part.item];
+    progress.bytes_total += part.bytes;
+  }
+  progress.tensors_total = std::ssize(left);
+  std::mutex mutex;
+  parallel_for(std::ssize(parts), [&](std::int64_t i) {
+    const auto index = static_cast<std::size_t>(i);
+    const Part& part = parts[index];
+    auto result = measure(part);
+    const std::lock_guard lock(mutex);
+    add(index, std::move(result));
+    progress.tensor = name_of(part.item);
+    progress.tensors_done += --left[part.item] == 0;
+    progress.bytes_done += part.bytes;
+    if (on_progress) on_progress(progress);
+  });
+}
 
 /// Returns a number as JSON. NaN and infinities, which JSON lacks, become strings.
 nlohmann::json json_number(double x);

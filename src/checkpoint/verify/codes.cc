@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <vector>
 
 #include "checkpoint/match/pattern.h"
@@ -14,11 +13,6 @@ namespace nvfp4::checkpoint {
 namespace {
 
 constexpr std::int64_t kCodesOfTask = 1 << 20;
-
-struct Part {
-  std::size_t weight;
-  std::int64_t begin, count;
-};
 
 /// Blocks that are read at once.
 constexpr std::int64_t kBlocksOfPart = 1 << 16;
@@ -71,32 +65,23 @@ void check_codes(const Subject& subject, Findings& findings, Measured& measured,
     sizes.push_back(static_cast<std::uint64_t>(t.elements()));
   }
   const std::vector<bool> mine = measured.mine(sizes);
-  std::vector<Part> parts;
-  std::vector<std::int64_t> left(weights.size()), counts(weights.size());
-  Progress progress;
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    if (!mine[i]) continue;
-    ++progress.tensors_total;
-    progress.bytes_total += sizes[i];
-    const std::int64_t all = weights[i]->elements();
-    for (std::int64_t at = 0; at < all; at += kCodesOfTask, ++left[i])
-      parts.push_back({i, at, std::min(kCodesOfTask, all - at)});
-  }
-  std::mutex mutex;
-  parallel_for(static_cast<std::int64_t>(parts.size()), [&](std::int64_t p) {
-    thread_local std::vector<std::byte> codes;
-    const Part& part = parts[static_cast<std::size_t>(p)];
-    const LogicalTensor& t = *weights[part.weight];
-    codes.resize(static_cast<std::size_t>(part.count));
-    t.data.read(part.begin, codes);
-    const std::int64_t found = count_nan(codes);
-    const std::lock_guard lock(mutex);
-    counts[part.weight] += found;
-    progress.tensor = t.name;
-    progress.tensors_done += --left[part.weight] == 0;
-    progress.bytes_done += static_cast<std::uint64_t>(part.count);
-    if (on_progress) on_progress(progress);
-  });
+  std::vector<MeasuredPart> parts;
+  std::vector<std::int64_t> counts(weights.size());
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    for (std::int64_t at = 0, all = weights[i]->elements(); mine[i] && at < all;
+         at += kCodesOfTask) {
+      const std::int64_t n = std::min(kCodesOfTask, all - at);
+      parts.push_back({i, at, n, static_cast<std::uint64_t>(n)});
+    }
+  measure_parts(
+      parts, [&](std::size_t weight) { return weights[weight]->name; },
+      [&](const MeasuredPart& part) {
+        thread_local std::vector<std::byte> codes;
+        codes.resize(static_cast<std::size_t>(part.count));
+        weights[part.item]->data.read(part.begin, codes);
+        return count_nan(codes);
+      },
+      [&](std::size_t p, std::int64_t found) { counts[parts[p].item] += found; }, on_progress);
   measured.exchange("codes", weights, mine, counts);
   for (std::size_t i = 0; i < weights.size(); ++i)
     if (counts[i] > 0)

@@ -2,12 +2,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <mutex>
 #include <numeric>
 #include <span>
 
 #include "checkpoint/verify/checks.h"
-#include "core/parallel_for.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
@@ -15,11 +13,6 @@ namespace {
 
 constexpr std::int64_t kChunkBlocks = 1 << 18;
 constexpr std::int64_t kSampledRows = 1024;
-
-struct Chunk {
-  std::size_t tensor;
-  std::int64_t begin, count;  // counted in blocks
-};
 
 struct Counts {
   std::int64_t nan = 0, negative = 0, zero = 0, normal = 0;
@@ -65,7 +58,8 @@ std::int64_t blocks_with_codes(const std::vector<std::byte>& codes,
   return found;
 }
 
-Counts count(const LogicalTensor& t, const Chunk& chunk) {
+/// Counts the scales of a part, which has blocks.
+Counts count(const LogicalTensor& t, const MeasuredPart& chunk) {
   thread_local std::vector<std::byte> codes, scales;
   codes.clear();
   scales.resize(static_cast<std::size_t>(chunk.count));
@@ -364,34 +358,29 @@ void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::st
   for (const LogicalTensor* t : weights)
     sizes.push_back(static_cast<std::uint64_t>(t->elements() / kBlock));
   const std::vector<bool> mine = measured.mine(sizes);
-  std::vector<Chunk> chunks;
-  std::vector<std::int64_t> left(weights.size());
-  Progress progress;
+  std::vector<MeasuredPart> parts;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (!mine[i]) continue;
     const std::int64_t blocks = weights[i]->elements() / kBlock;
-    progress.tensors_total += blocks > 0;
-    progress.bytes_total += sizes[i];
     const std::int64_t row = weights[i]->depth() / kBlock;
     const std::int64_t step =
         std::max<std::int64_t>(1, kChunkBlocks / std::max<std::int64_t>(1, row)) * row;
-    for (std::int64_t at = 0; at < blocks; at += step, ++left[i])
-      chunks.push_back({i, at, std::min(step, blocks - at)});
+    for (std::int64_t at = 0; at < blocks; at += step) {
+      const std::int64_t n = std::min(step, blocks - at);
+      parts.push_back({i, at, n, static_cast<std::uint64_t>(n)});
+    }
   }
-  std::mutex mutex;
   std::vector<Counts> counts(weights.size());
-  parallel_for(static_cast<std::int64_t>(chunks.size()), [&](std::int64_t i) {
-    const Chunk& chunk = chunks[static_cast<std::size_t>(i)];
-    const LogicalTensor& t = *weights[chunk.tensor];
-    Counts counted = count(t, chunk);
-    counted.swizzled = look_for_tiles && chunk.begin == 0 && looks_swizzled(t);
-    const std::lock_guard lock(mutex);
-    counts[chunk.tensor].add(counted);
-    progress.tensor = t.name;
-    progress.tensors_done += --left[chunk.tensor] == 0;
-    progress.bytes_done += static_cast<std::uint64_t>(chunk.count);
-    if (on_progress) on_progress(progress);
-  });
+  measure_parts(
+      parts, [&](std::size_t weight) { return weights[weight]->name; },
+      [&](const MeasuredPart& part) {
+        const LogicalTensor& t = *weights[part.item];
+        Counts counted = count(t, part);
+        counted.swizzled = look_for_tiles && part.begin == 0 && looks_swizzled(t);
+        return counted;
+      },
+      [&](std::size_t p, const Counts& counted) { counts[parts[p].item].add(counted); },
+      on_progress);
   measured.exchange("scales", weights, mine, counts);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     report(*weights[i], counts[i], findings);
