@@ -12,8 +12,8 @@
 #include "commands.h"
 #include "nvfp4/checkpoint/checkpoint.h"
 #include "report/report.h"
-#include "report_file.h"
 #include "terminal.h"
+#include "write_run.h"
 
 namespace nvfp4::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "checkpoint/base/option_values.h"
-#include "help.h"
+#include "commands.h"
 
 namespace nvfp4::cli {
 namespace {

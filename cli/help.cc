@@ -1,9 +1,8 @@
-#include "help.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "commands.h"
 #include "terminal.h"
 
 namespace nvfp4::cli {

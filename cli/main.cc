@@ -14,7 +14,6 @@
 #include "checkpoint/base/error_codes.h"
 #include "command_line.h"
 #include "commands.h"
-#include "help.h"
 #include "nvfp4/checkpoint/verify.h"
 #include "nvfp4/error.h"
 #include "nvfp4/runtime.h"

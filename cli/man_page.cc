@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "checkpoint/base/option_values.h"
-#include "help.h"
+#include "commands.h"
 #include "nvfp4/runtime.h"
 
 namespace nvfp4::cli {

@@ -1,5 +1,3 @@
-#include "report_file.h"
-
 #include <fmt/format.h>
 
 #include <cerrno>
@@ -14,6 +12,7 @@
 #include "checkpoint/base/error_codes.h"
 #include "commands.h"
 #include "nvfp4/checkpoint/safetensors.h"
+#include "write_run.h"
 
 namespace nvfp4::cli {
 namespace {

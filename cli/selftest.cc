@@ -12,8 +12,8 @@
 #include "command_line.h"
 #include "commands.h"
 #include "nvfp4/error.h"
-#include "report_file.h"
 #include "terminal.h"
+#include "write_run.h"
 
 namespace nvfp4::cli {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "checkpoint/base/option_values.h"
+#include "commands.h"
 #include "core/nearest_name.h"
-#include "help.h"
 
 namespace nvfp4::cli {
 namespace {

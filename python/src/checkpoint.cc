@@ -17,7 +17,7 @@
 #include "checkpoint/families/fuse.h"
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/hub/hub.h"
-#include "checkpoint/match/entry_list.h"
+#include "checkpoint/match/pattern.h"
 #include "checkpoint/safetensors/apart.h"
 #include "commands/arguments.h"
 #include "commands/commands.h"

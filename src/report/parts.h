@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/compare/tensor_pairs.h"
+#include "checkpoint/compare/measured.h"
 #include "checkpoint/statistics/statistics.h"
 #include "report/report.h"
 

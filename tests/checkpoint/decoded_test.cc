@@ -1,7 +1,6 @@
 // Experts that are stored one by one become what the model's family reads: stacks.
-#include "checkpoint/plan/decoded.h"
-
 #include "checkpoint/checkpoints.h"
+#include "checkpoint/plan/steps.h"
 
 namespace nvfp4::decoded_test {
 

@@ -1,9 +1,8 @@
-#include "checkpoint/io/input_hints.h"
-
 #include <sys/stat.h>
 
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/compare/shared_work.h"
+#include "checkpoint/io/text_file.h"
 #include "checkpoint/source/model_folder.h"
 
 /// Inputs that are almost what is meant.

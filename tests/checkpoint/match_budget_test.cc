@@ -1,7 +1,6 @@
 // One budget for the patterns of a run, wherever they come from.
-#include "checkpoint/match/match_budget.h"
-
 #include "checkpoint/checkpoints.h"
+#include "checkpoint/match/glob.h"
 #include "checkpoint/plan/plan.h"
 
 namespace nvfp4::checkpoint::match_budget_test {

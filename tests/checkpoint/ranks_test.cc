@@ -1,11 +1,10 @@
-#include "checkpoint/output/ranks.h"
-
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/child_process.h"
-#include "checkpoint/source/share_out.h"
+#include "checkpoint/output/output_folder.h"
+#include "checkpoint/source/content.h"
 
 namespace nvfp4::ranks_test {
 

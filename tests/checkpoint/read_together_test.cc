@@ -1,5 +1,4 @@
-#include "checkpoint/source/read_together.h"
-
+#include "checkpoint/source/content.h"
 #include "testing.h"
 
 namespace nvfp4::checkpoint::read_together_test {

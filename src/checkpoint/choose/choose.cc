@@ -7,7 +7,7 @@
 
 #include "checkpoint/families/experts.h"
 #include "checkpoint/io/json_text.h"
-#include "checkpoint/plan/recipe_choice.h"
+#include "checkpoint/plan/steps.h"
 #include "checkpoint/write/write_plan.h"
 #include "core/printable.h"
 #include "core/require.h"

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "checkpoint/compare/tensor_pairs.h"
+#include "checkpoint/compare/measured.h"
 #include "checkpoint/safetensors/apart.h"
 #include "checkpoint/source/quantized_tensors.h"
 #include "core/require.h"

@@ -6,7 +6,6 @@
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/source/content.h"
-#include "checkpoint/source/share_out.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint/options.h"
 #include "nvfp4/checkpoint/safetensors.h"

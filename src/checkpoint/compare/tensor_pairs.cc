@@ -1,5 +1,3 @@
-#include "checkpoint/compare/tensor_pairs.h"
-
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "checkpoint/compare/measured.h"
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/families/select.h"
 #include "checkpoint/source/cache.h"

@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "checkpoint/base/json.h"
-#include "checkpoint/match/entry_list.h"
 #include "checkpoint/match/glob.h"
-#include "checkpoint/match/match_budget.h"
+#include "checkpoint/match/pattern.h"
 
 namespace nvfp4::checkpoint {
 

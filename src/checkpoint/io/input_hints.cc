@@ -1,4 +1,3 @@
-#include "checkpoint/io/input_hints.h"
 
 #include <fmt/ranges.h>
 

@@ -6,7 +6,6 @@
 #include <map>
 #include <optional>
 
-#include "checkpoint/io/input_hints.h"
 #include "checkpoint/io/posix_file.h"
 #include "core/require.h"
 

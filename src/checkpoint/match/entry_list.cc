@@ -1,8 +1,7 @@
-#include "checkpoint/match/entry_list.h"
-
 #include <algorithm>
 #include <limits>
 
+#include "checkpoint/match/pattern.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <new>
 
-#include "checkpoint/match/match_budget.h"
+#include "checkpoint/match/glob.h"
 #include "core/printable.h"
 #include "core/require.h"
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/match/match_budget.h"
+#include "checkpoint/match/glob.h"
 
 /// The interface of both libraries. RE2 matches what it supports, in time linear in the name, and
 /// 128 expressions at once: 30 times as fast as PCRE2. PCRE2 matches the rest (lookahead,

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/formats/shard_writer.h"
+#include "checkpoint/formats/format.h"
 #include "checkpoint/gguf/header.h"
 #include "checkpoint/gguf/names.h"
 #include "checkpoint/plan/plan.h"

@@ -1,11 +1,10 @@
-#include "checkpoint/output/journal.h"
-
 #include <algorithm>
 
 #include "checkpoint/base/option_values.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
+#include "checkpoint/output/output_folder.h"
 #include "checkpoint/plan/plan.h"
 #include "checkpoint/source/content.h"
 #include "core/require.h"

@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <optional>
 
-#include "checkpoint/formats/shard_writer.h"
+#include "checkpoint/formats/format.h"
 #include "checkpoint/io/planned_file.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/output/output_folder.h"

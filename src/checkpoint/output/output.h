@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/formats/shard_writer.h"
+#include "checkpoint/formats/format.h"
 #include "checkpoint/plan/plan.h"
 
 namespace nvfp4::checkpoint {

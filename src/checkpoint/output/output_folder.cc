@@ -8,7 +8,7 @@
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/safetensors/folder_names.h"
-#include "checkpoint/source/read_together.h"
+#include "checkpoint/source/content.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

@@ -1,21 +1,134 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "checkpoint/base/json.h"
 #include "checkpoint/io/posix_file.h"
-#include "checkpoint/output/journal.h"
 #include "checkpoint/output/output.h"
 #include "checkpoint/output/own_files.h"
-#include "checkpoint/output/ranks.h"
 #include "checkpoint/plan/plan.h"
 #include "checkpoint/safetensors/written_files.h"
 
 namespace nvfp4::checkpoint {
+
+/// Returns the rank that writes each shard of the plan. Ranks are balanced by bytes of input.
+std::vector<int> rank_of_shards(const Plan& plan, int ranks);
+
+/// A lock on a file. A process holds it until the process ends, even by a signal.
+class FileLock {
+ public:
+  FileLock() = default;
+  /// Takes the lock. Returns false if another process has it. Throws IoError, also if the file
+  /// system has no locks.
+  bool take(const std::filesystem::path& path);
+
+ private:
+  Descriptor fd_;
+};
+
+/// The names of one rank's files. Ranks are processes that write one folder together and send no
+/// messages. Each has a record of its finished shards, and a lock that ends with the process.
+class RankFiles {
+ public:
+  RankFiles(std::filesystem::path folder, int rank, int ranks)
+      : folder_(std::move(folder)), rank_(rank), ranks_(ranks) {}
+
+  static bool is_one(const std::string& name) { return name.starts_with(kRankPrefix); }
+
+  /// Returns the file with the finished shards of this rank: for one rank, the journal.
+  std::filesystem::path record() const {
+    return ranks_ == 1 ? folder_ / kJournalName : record_of(rank_);
+  }
+  std::filesystem::path lock() const { return lock_of(rank_); }
+  std::filesystem::path finish_lock() const {
+    return folder_ / fmt::format("{}finish.lock", kRankPrefix);
+  }
+  /// Returns the existing records of all ranks.
+  std::vector<std::filesystem::path> records() const;
+  /// Creates `path` with that content unless it exists. The file is created whole or not at all,
+  /// even if several processes try at once. Throws IoError.
+  void create(const std::filesystem::path& path, const std::string& content) const;
+  void remove_records() const;
+  void remove_locks() const;
+
+ private:
+  std::filesystem::path record_of(int rank) const;
+  std::filesystem::path lock_of(int rank) const;
+  std::filesystem::path draft_of(int rank) const;
+
+  std::filesystem::path folder_;
+  int rank_, ranks_;
+};
+
+/// nvfp4.partial.json: the options of an unfinished output folder and its finished shards. The
+/// folder is incomplete while this file exists. The file is written before all others and removed
+/// last. Its first line has the options and the input. Each further line has a finished shard. A
+/// line is appended for each shard, so that the time is not quadratic in the number of shards.
+class Journal {
+ public:
+  /// Creates the journal of a new run. `files` are the files that the folder will hold. --overwrite
+  /// may remove them.
+  Journal(const ModelFolder& model, const TransformOptions& options, const Plan& plan,
+          const WrittenFiles& files);
+
+  /// Adds the records of an earlier run, or of another rank of this run. Throws ValueError, which
+  /// names the first option or input file that differs, or FormatError if the text is malformed.
+  void resume(const std::string& text, const std::string& file);
+
+  /// Returns the first line of the file: the journal without records.
+  std::string text() const;
+  /// Writes the journal to `file`, atomically, with the records of these shards.
+  void save(const std::filesystem::path& file, const std::set<std::string>& shards) const;
+  /// Removes the journal. Then the folder is complete.
+  static void finish(const std::filesystem::path& folder);
+  /// Writes the journal of a folder whose old files, `own`, are about to be removed. A resumed run
+  /// continues to remove them and then starts.
+  static void save_clearing(const std::filesystem::path& folder,
+                            const std::vector<std::filesystem::path>& own);
+  /// Reports whether save_clearing() wrote the journal. Throws FormatError if it is malformed.
+  static bool is_clearing(const std::string& text, const std::string& file);
+
+  /// Records a shard that is complete but does not have its final name yet. The record identifies
+  /// the file. It also has the errors of each tensor, for the report of a resumed run. Throws
+  /// IoError.
+  void record(const PlannedShard& shard, const std::filesystem::path& path, const std::string& hash,
+              const std::vector<Outcome>& all);
+  /// Appends the shard's record to `file`, which save() wrote, and waits for the disk.
+  /// Throws IoError.
+  void append(const PlannedShard& shard, const std::filesystem::path& file) const;
+  /// Adds the sizes and hashes of files that are known before the run.
+  void add_files(const WrittenFiles& files) { json_["files"].update(json_of(files)); }
+  /// Returns the files that this run and the interrupted one would write. Throws FormatError.
+  WrittenFiles files() const;
+  /// Reports whether the shard was recorded. It does not read the file.
+  bool names(const PlannedShard& shard) const;
+  /// Reports whether `path` is the recorded file and not one of another run with the same header.
+  /// If `whole`, it also compares the hash of all bytes. Throws IoError.
+  bool is_recorded(const PlannedShard& shard, const std::filesystem::path& path, bool whole) const;
+  /// Returns the recorded size, hash and content of a shard. Without a record all are absent.
+  WrittenFile written(const PlannedShard& shard) const;
+  /// Copies the recorded errors of a shard to `all`. Returns false if they were not recorded.
+  bool recall(const PlannedShard& shard, std::vector<Outcome>& all) const;
+
+ private:
+  /// The identity of a shard's file and the shard's errors, as JSON text. As values the errors
+  /// would take ten times the memory.
+  struct Record {
+    Json identity;
+    std::string errors;
+  };
+  static std::string line_of(const std::string& shard, const Record& record);
+  Json json_;  ///< the first line of the file
+  std::map<std::string, Record> records_;
+};
 
 /// The folder that a run writes, from the first byte to the last rename. Several ranks may write it
 /// together; a run of one process is the rank 0 of 1, whose record is the journal.

@@ -7,7 +7,7 @@
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
-#include "checkpoint/output/ranks.h"
+#include "checkpoint/output/output_folder.h"
 #include "checkpoint/safetensors/folder_names.h"
 #include "checkpoint/source/content.h"
 #include "core/require.h"

@@ -1,9 +1,8 @@
-#include "checkpoint/output/ranks.h"
-
 #include <cerrno>
 
 #include "checkpoint/io/text_file.h"
-#include "checkpoint/source/share_out.h"
+#include "checkpoint/output/output_folder.h"
+#include "checkpoint/source/content.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint/safetensors.h"
 

@@ -1,5 +1,4 @@
-#include "checkpoint/plan/cache_scales.h"
-
+#include "checkpoint/plan/steps.h"
 #include "core/printable.h"
 #include "core/require.h"
 

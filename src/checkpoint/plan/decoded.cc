@@ -1,4 +1,3 @@
-#include "checkpoint/plan/decoded.h"
 
 #include <fmt/ranges.h>
 
@@ -10,7 +9,7 @@
 
 #include "checkpoint/families/experts.h"
 #include "checkpoint/gguf/blocks.h"
-#include "checkpoint/plan/matrices.h"
+#include "checkpoint/plan/steps.h"
 #include "checkpoint/source/quantized_tensors.h"
 #include "core/printable.h"
 #include "core/require.h"

@@ -4,9 +4,7 @@
 
 #include "checkpoint/families/experts.h"
 #include "checkpoint/io/text_file.h"
-#include "checkpoint/plan/matrices.h"
-#include "checkpoint/plan/recipe_choice.h"
-#include "checkpoint/plan/supply.h"
+#include "checkpoint/plan/steps.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

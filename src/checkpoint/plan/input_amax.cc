@@ -1,10 +1,9 @@
-#include "checkpoint/plan/input_amax.h"
-
 #include <cfloat>
 #include <utility>
 #include <variant>
 
 #include "checkpoint/io/strict_json.h"
+#include "checkpoint/plan/steps.h"
 #include "core/printable.h"
 #include "core/require.h"
 

@@ -1,10 +1,7 @@
-#include "checkpoint/plan/matrices.h"
-
 #include <algorithm>
 #include <set>
 
-#include "checkpoint/plan/recipe_choice.h"
-#include "checkpoint/plan/supply.h"
+#include "checkpoint/plan/steps.h"
 #include "core/require.h"
 #include "quantizers/gptq.h"
 

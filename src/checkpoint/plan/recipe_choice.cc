@@ -1,7 +1,6 @@
-#include "checkpoint/plan/recipe_choice.h"
-
 #include <map>
 
+#include "checkpoint/plan/steps.h"
 #include "checkpoint/recipe/recipe.h"
 #include "core/require.h"
 

@@ -1,5 +1,4 @@
-#include "checkpoint/plan/supply.h"
-
+#include "checkpoint/plan/steps.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

@@ -15,7 +15,7 @@
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/match/pattern.h"
-#include "checkpoint/plan/input_amax.h"
+#include "checkpoint/plan/steps.h"
 #include "checkpoint/run/start.h"
 #include "checkpoint/source/quantized_tensors.h"
 #include "checkpoint/verify/checks.h"

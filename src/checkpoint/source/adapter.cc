@@ -10,7 +10,7 @@
 #include "checkpoint/families/select.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
-#include "checkpoint/match/entry_list.h"
+#include "checkpoint/match/pattern.h"
 #include "checkpoint/source/content.h"
 #include "checkpoint/source/model_folder.h"
 #include "core/printable.h"

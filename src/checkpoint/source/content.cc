@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <numeric>
+#include <queue>
+#include <utility>
 
 #include "checkpoint/io/text_file.h"
-#include "checkpoint/source/read_together.h"
 
 namespace nvfp4::checkpoint {
 namespace {
@@ -95,6 +98,23 @@ std::uint64_t content_of(const ModelFolder& model) {
   for (std::size_t f = 0; f < model.files.size(); ++f)
     hash = content_of(model.files[f], fingerprint(model.file_names[f], hash), samples[f]);
   return hash;
+}
+
+std::vector<int> share_out(const std::vector<std::uint64_t>& sizes, int ranks) {
+  std::vector<std::size_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::ranges::greater(), [&](std::size_t i) { return sizes[i]; });
+  using Given = std::pair<std::uint64_t, int>;  // bytes, rank
+  std::priority_queue<Given, std::vector<Given>, std::greater<>> given;
+  for (int rank = 0; rank < ranks; ++rank) given.emplace(0, rank);
+  std::vector<int> rank_of(sizes.size());
+  for (const std::size_t i : order) {
+    const auto [bytes, rank] = given.top();
+    given.pop();
+    given.emplace(bytes + sizes[i], rank);
+    rank_of[i] = rank;
+  }
+  return rank_of;
 }
 
 }  // namespace nvfp4::checkpoint

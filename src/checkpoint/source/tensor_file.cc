@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "checkpoint/gguf/view.h"
-#include "checkpoint/io/input_hints.h"
+#include "checkpoint/io/text_file.h"
 
 namespace nvfp4::checkpoint {
 namespace {

@@ -19,7 +19,7 @@
 #include "checkpoint/formats/declared.h"
 #include "checkpoint/formats/format.h"
 #include "checkpoint/formats/logical_tensor.h"
-#include "checkpoint/match/entry_list.h"
+#include "checkpoint/match/pattern.h"
 #include "checkpoint/source/cache.h"
 #include "checkpoint/source/quantized_tensors.h"
 #include "nvfp4/checkpoint/verify.h"

@@ -4,7 +4,6 @@
 #include "checkpoint/base/json_members.h"
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/formats/unread_forms.h"
-#include "checkpoint/io/input_hints.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"

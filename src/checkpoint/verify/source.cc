@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "checkpoint/base/json_members.h"
-#include "checkpoint/compare/tensor_pairs.h"
+#include "checkpoint/compare/measured.h"
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/source/cache.h"
 #include "checkpoint/source/quantized_tensors.h"
