@@ -3,7 +3,7 @@
 #include <string_view>
 #include <utility>
 
-#include "checkpoint/base/shell_word.h"
+#include "checkpoint/base/option_values.h"
 #include "platform/terminal.h"
 #include "terminal.h"
 #include "write_run.h"

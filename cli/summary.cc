@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "checkpoint/base/shell_word.h"
+#include "checkpoint/base/option_values.h"
 #include "nvfp4/runtime.h"
 #include "terminal.h"
 #include "write_run.h"

@@ -1,6 +1,6 @@
-#include "checkpoint/base/shell_word.h"
-
 #include <gtest/gtest.h>
+
+#include "checkpoint/base/option_values.h"
 
 namespace nvfp4::shell_word_test {
 

@@ -1,7 +1,7 @@
 // An option is one row: every text and record follows from it.
 #include <gmock/gmock.h>
 
-#include "../cli/help.h"
+#include "../cli/commands.h"
 #include "commands/make_command.h"
 #include "nvfp4/error.h"
 #include "testing.h"

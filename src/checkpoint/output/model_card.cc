@@ -4,7 +4,6 @@
 #include <tuple>
 
 #include "checkpoint/base/option_values.h"
-#include "checkpoint/base/shell_word.h"
 #include "checkpoint/engines/engines.h"
 #include "checkpoint/gguf/names.h"
 #include "checkpoint/hub/hub.h"

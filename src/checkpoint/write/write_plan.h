@@ -60,15 +60,6 @@ struct Written {
 Written write_shards(const Plan& plan, const TransformOptions& options, Output& output,
                      const std::function<void()>& before_commit);
 
-/// The report of a run, given the outcomes of its shards. `written` is empty if nothing was to be
-/// written. The output tells which shards other runs wrote, and whether this process ends it.
-struct WrittenReport {
-  QuantizeReport report;
-  bool whole = true;  ///< every weight error is known
-};
-WrittenReport report_of_plan(const Plan& plan, const TransformOptions& options, Output& output,
-                             Written written);
-
 /// Writes the output of a plan and returns the report. With `dry_run` it only checks whether that
 /// is possible. Writing frees the plan's units and groups.
 QuantizeReport write_plan(Plan& plan, const TransformOptions& options, RunContext& run,
