@@ -62,7 +62,7 @@ LOGGED = {
     "linear": r"(?:Using|leveraging the) (\w+) (?:for NVFP4 GEMM|kernel)",
     "experts": r"Using '?([\w ]+?)'? (?:NvFp4|Unquantized) MoE backend",
     "attention": r"Using (\w+) attention backend",
-    "model_gib": r"(?:Model loading took |mem usage=)([\d.]+) G",
+    "model_gib": r"(?:Model loading took |Load weight end.*mem usage=)([\d.]+) G",
     "load_s": r"(?:Model loading took .*?|Load weight end\. elapsed=)([\d.]+) s",
     "compile_s": r"torch\.compile took ([\d.]+) s",
     "kv_tokens": r"GPU KV cache size: ([\d,]+) tokens",
