@@ -3,7 +3,6 @@
 #include "checkpoint/base/error_codes.h"
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/compare/shared_work.h"
-#include "checkpoint/statistics_file.h"
 
 /// Tests that what a command reads lies apart from what it writes or removes, whatever the names.
 namespace nvfp4::apart_test {
@@ -13,8 +12,6 @@ class Apart : public ::testing::Test {
   Apart() {
     write_tiny_llama(dir_ / "in");
     quantize_checkpoint(dir_ / "in", dir_ / "out");
-    fs::copy(dir_ / "in", dir_ / "copy", fs::copy_options::recursive);
-    write_text(dir_ / "out" / "file", "read");
   }
 
   /// Expects an OptionsError with these parts, before anything has changed.
@@ -25,76 +22,8 @@ class Apart : public ::testing::Test {
     EXPECT_EQ(files_of(dir_.path()), before);
   }
 
-  QuantizeCheckpointOptions over() const {
-    return quantize_options(dir_ / "in", dir_ / "out", {"--overwrite"});
-  }
-
   TempDir dir_;
 };
-
-TEST_F(Apart, LinkedInputInOutput) {
-  fs::create_symlink(dir_ / "copy" / "model-00001-of-00003.safetensors", dir_ / "link.safetensors");
-  auto options = over();
-  options.input = dir_ / "link.safetensors";
-  options.output = dir_ / "copy";
-  expect_refused([&] { quantize_checkpoint(options); }, {"link.safetensors", "inside output"});
-}
-
-TEST_F(Apart, LinkedShardInOutput) {
-  fs::create_directory(dir_ / "links");
-  for (const auto& entry : fs::directory_iterator(dir_ / "copy"))
-    fs::create_symlink(entry.path(), dir_ / "links" / entry.path().filename());
-  auto options = over();
-  options.input = dir_ / "links";
-  options.output = dir_ / "copy";
-  expect_refused([&] { quantize_checkpoint(options); }, {"input", "inside output"});
-}
-
-TEST_F(Apart, RepairSource) {
-  expect_refused(
-      [&] {
-        repair_checkpoint(
-            repair_options(dir_ / "out", dir_ / "copy", dir_ / "copy", {"--overwrite"}));
-      },
-      {"output", "is source"});
-}
-
-TEST_F(Apart, FilesOfOptionsInOutput) {
-  for (int i = 0; i < 4; ++i) {
-    SCOPED_TRACE(i);
-    auto options = over();
-    const fs::path read = dir_ / "out" / "file";
-    if (i == 0) options.statistics = read;
-    if (i == 1) options.input_amax = read;
-    if (i == 2) options.recipe = read;
-    if (i == 3) options.merge = {(dir_ / "out").string() + "=0.5"};
-    expect_refused([&] { quantize_checkpoint(options); }, {"output"});
-  }
-}
-
-TEST_F(Apart, ReportOverWhatIsReadOrWritten) {
-  write_text(dir_ / "recipe.yaml", "rules: []\n");
-  auto options = over();
-  options.recipe = dir_ / "recipe.yaml";
-  fs::create_hard_link(dir_ / "recipe.yaml", dir_ / "second.yaml");
-  for (const char* report : {"recipe.yaml", "second.yaml", "in/new.json", "out/new.json"}) {
-    options.report = dir_ / report;
-    expect_refused([&] { quantize_checkpoint(options); }, {"--report"});
-  }
-  options.output = options.report = dir_ / "m.gguf";
-  expect_refused([&] { quantize_checkpoint(options); }, {"both are written"});
-  fs::rename(dir_ / "recipe.yaml", dir_ / "report.json.partial");
-  options.recipe = dir_ / "report.json.partial";
-  options.report = dir_ / "report.json";
-  expect_refused([&] { quantize_checkpoint(options); }, {"report.json.partial"});
-}
-
-TEST_F(Apart, ConfigurationBesideSingleFile) {
-  auto options = quantize_options(dir_ / "copy" / "model.safetensors", dir_ / "new");
-  fs::rename(dir_ / "copy" / "model-00001-of-00003.safetensors", options.input);
-  options.report = dir_ / "copy" / "config.json";
-  expect_refused([&] { quantize_checkpoint(options); }, {"--report", "config.json"});
-}
 
 TEST_F(Apart, PartsInModel) {
   expect_refused(

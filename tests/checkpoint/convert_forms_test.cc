@@ -48,15 +48,6 @@ TEST_F(ComfyUi, HasHighNibblesFirstAndTiledScales) {
   expect_same_tensors(dir / "b", dir / "q");
 }
 
-TEST_F(ComfyUi, LargeMatricesAreTiledInChunks) {
-  write_model(dir / "source", {{random_tensor("m.weight", {304, 4096})}}, kLlamaConfig);
-  quantize_checkpoint(dir / "source", dir / "a");
-  convert(dir / "a", dir / "b", "comfyui");
-  EXPECT_EQ(compare_checkpoints(dir / "a", dir / "b").tensors.size(), 0u);
-  convert(dir / "b", dir / "c", "modelopt");
-  expect_same_tensors(dir / "a", dir / "c");
-}
-
 /// FLUX.2 as Black Forest Labs publish it: no marker beside a weight, but metadata of the file.
 TEST_F(ComfyUi, OneFileWhoseMetadataSaysHow) {
   write_tiny_llama(dir / "source");
@@ -239,24 +230,6 @@ TEST(DeepSeekV4, IsItselfAgainWhenItIsNvfp4) {
     expect_same_tensors(dir / "b", dir / "repaired");
     EXPECT_EQ(LoadedFolder(dir / "repaired").config, LoadedFolder(dir / "b").config);
   }
-}
-
-/// Loaders that take the dtype from the configuration would cast the weights back.
-TEST(ConvertToPlain, ConfigurationNamesItsDtype) {
-  const TempDir dir;
-  write_model(dir / "source", {{random_tensor("model.layers.0.mlp.down_proj.weight", {64, 64})}},
-              "{\n  \"hidden_size\": 64,\n  \"torch_dtype\": \"bfloat16\",\n  \"model_type\": "
-              "\"llama\",\n  \"text_config\": {\"dtype\": \"float32\", \"hidden_size\": 64},\n"
-              "  \"vision_config\": {\"dtype\": \"bfloat16\"}\n}\n");
-  quantize_checkpoint(dir / "source", dir / "a");
-  convert(dir / "a", dir / "half", "fp16");
-  const auto half = nlohmann::json::parse(read_text(dir / "half" / "config.json"));
-  EXPECT_EQ(half["torch_dtype"], "float16");
-  EXPECT_EQ(half["text_config"]["dtype"], "float32");
-  EXPECT_EQ(half["vision_config"]["dtype"], "float16");
-  convert(dir / "half", dir / "unchanged", "bf16");
-  const auto plain = nlohmann::json::parse(read_text(dir / "unchanged" / "config.json"));
-  EXPECT_EQ(plain["torch_dtype"], "bfloat16");
 }
 
 }  // namespace nvfp4::convert_forms_test

@@ -96,22 +96,6 @@ TEST(Stacks, ExpertsOfSeveralShardsGoToTheFirst) {
   expect_same_tensors(dir / "source", dir / "plain");
 }
 
-TEST(Stacks, ThatLackAnExpertAreRefused) {
-  const TempDir dir;
-  write_model(dir / "source", {{exact_tensor(kLayer + "gate_up_proj", {3, 64, 96})}},
-              R"({"model_type": "gpt_oss", "hidden_size": 64})");
-  quantize_one_by_one(dir / "source", dir / "q");
-  for (const char* gone : {"experts.1.up_proj", "experts.2.up_proj", "experts.0.gate_proj"}) {
-    LoadedFolder model(dir / "q");
-    std::erase_if(model.shards.begin()->second,
-                  [&](const TestTensor& t) { return t.spec.name.find(gone) != std::string::npos; });
-    const std::string name = std::string("without-") + gone;
-    write_model(dir / name, {model.shards.begin()->second}, read_text(dir / "q" / "config.json"));
-    expect_error<FormatError>([&] { convert(dir / name, dir / "plain", "bf16"); }, {"_proj"});
-    EXPECT_FALSE(std::filesystem::exists(dir / "plain" / "config.json"));
-  }
-}
-
 TEST(Stacks, WithTwoExpertsOfOneNumberAreRefused) {
   const TempDir dir;
   write_model(dir / "source", {{exact_tensor(kLayer + "gate_up_proj", {2, 64, 96})}},
@@ -128,18 +112,6 @@ TEST(Stacks, WithTwoExpertsOfOneNumberAreRefused) {
   write_model(dir / "two", {tensors}, read_text(dir / "q" / "config.json"));
   expect_error<FormatError>([&] { convert(dir / "two", dir / "plain", "bf16"); },
                             {".01.", "is the same expert as", ".1."});
-}
-
-TEST(Stacks, FamilyWithSingleExpertsHasNone) {
-  const TempDir dir;
-  std::vector<TestTensor> tensors;
-  for (const char* e : {"0", "1"})
-    for (const char* projection : {"gate_proj", "up_proj", "down_proj"})
-      tensors.push_back(random_tensor(kLayer + e + "." + projection + ".weight", {64, 64}));
-  write_model(dir / "source", {tensors}, R"({"model_type": "qwen3_moe", "hidden_size": 64})");
-  quantize_checkpoint(dir / "source", dir / "q");
-  convert(dir / "q", dir / "plain", "bf16");
-  EXPECT_TRUE(LoadedModel(dir / "plain").has(kLayer + "1.up_proj.weight"));
 }
 
 TEST(WeightsInQ8, AreMatricesAndStacksThatAreSplit) {

@@ -8,44 +8,9 @@
 /// Inputs that are almost what is meant.
 namespace nvfp4::checkpoint::input_hints_test {
 
-constexpr const char* kPointer =
-    "version https://git-lfs.github.com/spec/v1\n"
-    "oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n";
-
 void quantize(const fs::path& in, const fs::path& out) { quantize_checkpoint(in, out); }
 
 struct InputHints : FolderTest {};
-
-TEST_F(InputHints, AGitLfsPointerIsNotTheFile) {
-  for (const char* name : {"model-00002-of-00003.safetensors", "config.json", "tokenizer.json",
-                           "model.safetensors.index.json"}) {
-    write_tiny_llama(dir / "in");
-    write_text(dir / "in" / name, kPointer);
-    expect_error<FormatError>([&] { quantize(dir / "in", dir / "out"); },
-                              {name, "Git LFS pointer", "git lfs pull"});
-    EXPECT_FALSE(fs::exists(dir / "out")) << name;
-    fs::remove_all(dir / "in");
-  }
-  write_text(dir / "m.safetensors", kPointer);
-  write_text(dir / "m.gguf", kPointer);
-  for (const char* name : {"m.safetensors", "m.gguf"}) {
-    expect_error<FormatError>(
-        [&] { inspect_checkpoint({.path = dir / name, .tensor = {}, .progress = {}}); },
-        {name, "git lfs pull"});
-    expect_error<FormatError>([&] { compare_checkpoints(dir / name, dir / name); },
-                              {name, "git lfs pull"});
-  }
-}
-
-TEST_F(InputHints, APictureMayBeAPointer) {
-  write_tiny_llama(dir / "in");
-  write_text(dir / "in" / "assets" / "banner.png", kPointer);
-  const QuantizeReport report = quantize_checkpoint(dir / "in", dir / "out");
-  EXPECT_FALSE(fs::exists(dir / "out" / "assets" / "banner.png"));
-  EXPECT_TRUE(fs::exists(dir / "out" / "assets" / "LICENSE"));
-  ASSERT_EQ(report.warnings.size(), 1u);
-  EXPECT_THAT(report.warnings[0], HasSubstr("banner.png"));
-}
 
 TEST_F(InputHints, PicklesAreNamedWithTheConvertingCommand) {
   fs::create_directories(dir / "it's");
@@ -89,16 +54,6 @@ TEST_F(InputHints, APipelineOfDiffusersNamesItsParts) {
     EXPECT_TRUE(text.ends_with("name one of them: " + both)) << text;
   }
   quantize(root / "transformer", dir / "out");  // so the hint works
-}
-
-TEST_F(InputHints, OtherFoldersNameWhatIsInThem) {
-  fs::create_directories(dir / "a");
-  write_text(dir / "a" / "m.gguf", "GGUF");
-  expect_error<IoError>([&] { open_model_folder(dir / "a"); }, {"name the GGUF file", "a/m.gguf"});
-  write_tiny_llama(dir / "b" / "model");
-  expect_error<IoError>([&] { open_model_folder(dir / "b"); }, {"these do", "b/model"});
-  fs::create_directories(dir / "c");
-  expect_error<IoError>([&] { open_model_folder(dir / "c"); }, {"c: holds no .safetensors"});
 }
 
 /// Creates a cache with the layout of huggingface_hub: links into ../../blobs.

@@ -190,43 +190,6 @@ TEST_F(Mlx, ExpertsOfMixtralAreGateDownAndUp) {
             (std::vector<std::int64_t>{1, 64, 4}));
 }
 
-TEST_F(Mlx, ExpertsWithOtherNumbersStaySingle) {
-  using Names = std::vector<const char*>;
-  for (const Names& names : {Names{"-1.up_proj"}, Names{"1.up_proj", "01.up_proj"},
-                             Names{"1.up_proj", "1.w3"}, Names{"9223372036854775807.up_proj"}}) {
-    SCOPED_TRACE(names.back());
-    std::vector<TestTensor> tensors;
-    for (const char* name : names)
-      tensors.push_back(
-          random_tensor(fmt::format("model.layers.0.mlp.experts.{}.weight", name), {32, 64}));
-    fs::remove_all(dir / "out");
-    write_model(dir / names.back(), {tensors}, R"({"model_type": "qwen3_moe"})");
-    quantize_checkpoint(dir / names.back(), dir / "out", {"--format", "mlx"});
-    const LoadedModel model(dir / "out");
-    EXPECT_EQ(model.tensors.size(), 2 * names.size());
-    for (const auto& [name, tensor] : model.tensors)
-      EXPECT_THAT(name, testing::Not(HasSubstr("switch_mlp")));
-  }
-}
-
-TEST_F(Mlx, ExpertsBesideOneThatStaysStaySingle) {
-  const auto expert = [](int number) {
-    return random_tensor(fmt::format("model.layers.0.mlp.experts.{}.up_proj.weight", number),
-                         {32, 64});
-  };
-  write_model(dir / "source", {{expert(0), expert(1)}}, R"({"model_type": "qwen3_moe"})");
-  for (const auto& [ignored, stacks] : {std::pair{"*.experts.1.*", 0}, std::pair{"none.*", 2}}) {
-    fs::remove_all(dir / "out");
-    quantize_checkpoint(dir / "source", dir / "out", {"--format", "mlx", "--ignore", ignored});
-    const LoadedModel model(dir / "out");
-    EXPECT_EQ(std::ranges::count_if(
-                  model.tensors,
-                  [](const auto& of) { return of.first.find("switch_mlp") != std::string::npos; }),
-              stacks)
-        << ignored;
-  }
-}
-
 TEST_F(Mlx, FoldsGlobalScaleThatIsPowerOfTwo) {
   write_tiny_llama(dir / "source");
   quantize_checkpoint(dir / "source", dir / "mlx", {"--format", "mlx"});
@@ -248,37 +211,6 @@ TEST_F(Mlx, FoldsGlobalScaleThatIsPowerOfTwo) {
   model.at(name + ".weight_scale").bytes[0] = std::byte{0x09};  // nine eighths of 2^-6
   model.write(dir / "other");
   EXPECT_THROW(convert(dir / "other", dir / "refused", "mlx"), UnsupportedError);
-}
-
-TEST_F(Mlx, ConversionRoundsOnlyIfAllowed) {
-  write_tiny_llama(dir / "source");
-  quantize_checkpoint(dir / "source", dir / "modelopt");
-  ConvertOptions options;
-  options.input = dir / "modelopt";
-  options.output = dir / "mlx";
-  options.to = "mlx";
-  try {
-    convert_checkpoint(options);
-    FAIL();
-  } catch (const UnsupportedError& e) {
-    EXPECT_THAT(e.what(), HasSubstr("--allow round"));
-  }
-  options.allow.round = true;
-  const QuantizeReport report = convert_checkpoint(options);
-  EXPECT_THAT(report.warnings, testing::Contains(HasSubstr("are quantized again")));
-  for (const TensorReport& t : report.tensors)
-    EXPECT_LE(t.squared_error, 0.05 * t.squared_norm) << t.name;
-}
-
-TEST_F(Mlx, ProjectionThatItsLoaderSplitsStays) {
-  write_model(dir / "source",
-              {{random_tensor("model.layers.0.self_attn.kv_b_proj.weight", {64, 64}),
-                random_tensor("model.layers.0.self_attn.o_proj.weight", {64, 64})}},
-              kLlamaConfig);
-  quantize_checkpoint(dir / "source", dir / "mlx", {"--format", "mlx"});
-  const LoadedModel out(dir / "mlx");
-  EXPECT_EQ(out.at("model.layers.0.self_attn.kv_b_proj.weight").dtype, bf16);
-  EXPECT_EQ(out.at("model.layers.0.self_attn.o_proj.weight").dtype, u32);
 }
 
 }  // namespace nvfp4::mlx_test

@@ -81,38 +81,6 @@ TEST_P(EveryBackend, GivesTheReferenceBitsForEveryHalf) {
     }
 }
 
-TEST_P(EveryBackend, GivesTheReferenceBitsInEveryLayout) {
-  for (const ScaleLayout layout :
-       {ScaleLayout::linear, ScaleLayout::tiled_128x4, ScaleLayout::tiled_8x4,
-        ScaleLayout::packed_row_major, ScaleLayout::packed_mn_major})
-    for (const BlockAxis axis : {BlockAxis::rows, BlockAxis::columns})
-      for (const auto& [vectors, depth] :
-           {std::array<std::int64_t, 2>{1, 16}, {7, 48}, {129, 272}, {200, 80}}) {
-        const std::int64_t rows = axis == BlockAxis::rows ? vectors : depth;
-        const std::int64_t cols = axis == BlockAxis::rows ? depth : vectors;
-        const Matrix x = make(Fill::gaussian, rows, cols, 3, DType::bf16);
-        const QuantizeOptions o{.quantizer = Quantizer::max, .axis = axis, .layout = layout};
-        expect_reference_bits(x.view(), o, GetParam(), describe(o, Fill::gaussian, rows, cols));
-        if (HasFatalFailure()) return;
-      }
-}
-
-TEST_P(EveryBackend, StridedRowsAndSmallShapesHaveReferenceBits) {
-  for (const std::int64_t rows : {0, 1, 2, 7, 129})
-    for (const std::int64_t cols : {0, 16, 32, 112, 256, 272}) {
-      const Matrix wide = make(Fill::student, rows, cols + 24, 5, DType::bf16);
-      MatrixView x = wide.view();
-      x.cols = cols;
-      for (const Quantizer q : {Quantizer::max, Quantizer::mse}) {
-        expect_reference_bits(x, {.quantizer = q}, GetParam(),
-                              describe({.quantizer = q}, Fill::student, rows, cols));
-        expect_reference_bits(x, {.quantizer = q, .scope = GlobalScope::vector}, GetParam(),
-                              describe({.quantizer = q}, Fill::student, rows, cols));
-        if (HasFatalFailure()) return;
-      }
-    }
-}
-
 TEST_P(EveryBackend, GivesTheReferenceBitsForWeightedMse) {
   std::uint64_t seed = 0;
   for (const Fill fill : test::kFills)
@@ -149,36 +117,6 @@ TEST_P(EveryBackend, AnyGlobalScaleHasReferenceBits) {
       if (HasFatalFailure()) return;
     }
   }
-}
-
-TEST_P(EveryBackend, DequantizesToTheReferenceBits) {
-  for (const BlockAxis axis : {BlockAxis::rows, BlockAxis::columns})
-    for (const int block : {16, 32})
-      for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector})
-        for (const ScaleLayout layout : {ScaleLayout::linear, ScaleLayout::tiled_128x4}) {
-          QuantizedMatrix q({.rows = 96,
-                             .cols = 160,
-                             .axis = axis,
-                             .block = block,
-                             .layout = layout,
-                             .scope = scope});
-          std::mt19937_64 rng(11);
-          // Hostile bytes: any code, any scale, NaN and signs included.
-          for (std::int64_t i = 0; i < q.shape().code_bytes(); ++i)
-            q.codes()[i] = static_cast<std::uint8_t>(rng());
-          for (std::int64_t i = 0; i < q.shape().scale_bytes(); ++i)
-            q.scales()[i] = static_cast<std::uint8_t>(rng());
-          for (std::int64_t i = 0; i < q.shape().global_count(); ++i)
-            q.global_scale()[i] = std::ldexp(1.37f, static_cast<int>(rng() % 60) - 40);
-          for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-            const Matrix got = dequantize(q.view(), dtype, GetParam());
-            const Matrix want = dequantize(q.view(), dtype, "reference");
-            ASSERT_EQ(std::memcmp(got.data<char>(), want.data<char>(),
-                                  static_cast<std::size_t>(96 * 160 * dtype_size(dtype))),
-                      0)
-                << dtype_name(dtype) << " axis " << static_cast<int>(axis) << " block " << block;
-          }
-        }
 }
 
 /// `copies` copies of m, one below the other.
@@ -221,21 +159,6 @@ TEST_P(EveryBackend, LargeMatricesHaveReferenceBits) {
       EXPECT_TRUE(repeats(values.data<char>(), want_values.data<char>(),
                           want_values.view().size() * dtype_size(dtype), kCopies));
     }
-}
-
-TEST_P(EveryBackend, MeasuresAmaxAndErrorAsTheReference) {
-  for (const Fill fill : test::kFills)
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
-      for (const BlockAxis axis : {BlockAxis::rows, BlockAxis::columns}) {
-        const Matrix x = make(fill, 160, 336, 21, dtype);
-        EXPECT_EQ(amax(x.view(), GetParam()), amax(x.view(), "reference"));
-        if (fill == Fill::special) continue;  // NaN errors compare unequal
-        const QuantizedMatrix q = quantize(x.view(), {.axis = axis});
-        const auto got = quantization_error(x.view(), q.view(), GetParam());
-        const auto want = quantization_error(x.view(), q.view(), "reference");
-        EXPECT_EQ(got.squared_error, want.squared_error);
-        EXPECT_EQ(got.squared_norm, want.squared_norm);
-      }
 }
 
 // More than a million blocks against the search over all 126 scales, on every target.
