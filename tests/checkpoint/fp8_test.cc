@@ -234,36 +234,6 @@ TEST_F(Fp8, Mxfp8IsWrittenInBothFormats) {
   }
 }
 
-TEST_F(Fp8, FormatsThatCannotHoldItSaySo) {
-  expect_error<UnsupportedError>([&] { run("fp8_block", "modelopt"); },
-                                 {"q_proj", "fp8_block, which modelopt is not written with"});
-  expect_error<UnsupportedError>([&] { run("fp8_channel", "comfyui"); }, {"fp8_channel"});
-  expect_error<UnsupportedError>([&] { run("mxfp8", "comfyui"); }, {"mxfp8"});
-  expect_error<UnsupportedError>([&] { run("mxfp8", "modelopt"); },
-                                 {"272 columns, mxfp8 needs a multiple of 32"});
-  write_tiny_llama(dir_ / "tiny");
-  expect_error<UnsupportedError>(
-      [&] {
-        quantize_checkpoint(dir_ / "tiny", dir_ / "out.gguf",
-                            {"--recipe", "nvidia", "--format", "gguf"});
-      },
-      {"fp8, which gguf"});
-  run("fp8", "comfyui");
-  EXPECT_TRUE(LoadedModel(out_).has(kQ + ".comfy_quant"));
-}
-
-TEST_F(Fp8, OfTheInputStaysAsItIs) {
-  std::vector<TestTensor> tensors;
-  append(tensors, fp8_weight(kQ, 64, 272, ".weight_scale", {64, 1}, 1, 272));
-  tensors.push_back(random_tensor(kUp + ".weight", {64, 272}));
-  write_model(in_, {tensors}, "{\"model_type\": \"llama\"}");
-  const LoadedModel before(in_);
-  run("fp8", "compressed-tensors");
-  const LoadedModel after(out_);
-  EXPECT_EQ(after.at(kQ + ".weight").bytes, before.at(kQ + ".weight").bytes);
-  EXPECT_EQ(after.at(kUp + ".weight_packed").dtype, DType::u8);
-}
-
 TEST_F(Fp8, ZerosAndTheSmallestNumbersHaveAScale) {
   EXPECT_EQ(checkpoint::fp8_scale(0), 1);
   EXPECT_EQ(checkpoint::fp8_scale(448), 1);
@@ -278,22 +248,6 @@ TEST_F(Fp8, WhatIsNotFiniteIsNamed) {
   write_model(in_, {{tensor}}, "{\"model_type\": \"llama\"}");
   for (const char* action : {"fp8", "fp8_channel", "fp8_block"})
     expect_error<ValueError>([&] { run(action, "compressed-tensors"); }, {"[3, 5]", "finite"});
-}
-
-TEST_F(Fp8, OfTheRecipeNvidiaHasTheCacheToo) {
-  auto options = quantize_options(in_, out_, {"--recipe", "nvidia"});
-  quantize_checkpoint(options);
-  const json side = json::parse(read_text(out_ / "hf_quant_config.json"))["quantization"];
-  EXPECT_EQ(side["kv_cache_quant_algo"], "FP8");
-  EXPECT_EQ(side["quant_algo"], "MIXED_PRECISION");
-  EXPECT_EQ(config()["quantization_config"]["kv_cache_scheme"]["num_bits"], 8);
-  EXPECT_EQ(LoadedModel(out_).at("lm_head.weight").dtype, DType::bf16);
-  expect_sound();
-  options.format = "compressed-tensors";
-  options.overwrite = true;
-  quantize_checkpoint(options);
-  EXPECT_EQ(config()["quantization_config"]["kv_cache_scheme"]["num_bits"], 8);
-  expect_sound();
 }
 
 /// A stack of experts [2, 128, 64]: one scale for each expert, for each row, or for each block.

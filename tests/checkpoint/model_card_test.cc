@@ -36,18 +36,6 @@ TEST_F(ModelCard, HasCommandCostAndUsage) {
   EXPECT_FALSE(has(card, dir.path().string())) << "a path of this machine";
 }
 
-TEST_F(ModelCard, PartOfAPipelineImportsDiffusers) {
-  fs::create_directories(dir / "transformer");
-  write_text(dir / "transformer" / "config.json", R"({"_class_name": "SD3Transformer2DModel"})");
-  write_shard(dir / "transformer" / "diffusion_pytorch_model.safetensors",
-              {random_tensor("blocks.0.attn.to_q.weight", {64, 64})});
-  quantize_checkpoint(dir / "transformer", dir / "out");
-  const std::string card = read_text(dir / "out" / kCard);
-  EXPECT_EQ(front_matter(card)["library_name"], Words{"diffusers"});
-  for (const char* part : {"# SD3Transformer2DModel in NVFP4", "import nvfp4.diffusers, diffusers"})
-    EXPECT_TRUE(has(card, part)) << part << "\n" << card;
-}
-
 TEST_F(ModelCard, NamesModelAndCommitOfTheHubCache) {
   const fs::path snapshot =
       dir.path() / "models--some-org--Tiny-1.0" / "snapshots" / std::string(40, '7');
@@ -116,43 +104,6 @@ TEST_F(ModelCard, UnknownErrorsAreNamed) {
   const QuantizeReport report = quantize_checkpoint(dir / "in", dir / "out", {"--resume"});
   EXPECT_LT(report.shards_reused, report.shards);
   EXPECT_TRUE(has(read_text(dir / "out" / kCard), "| all | 14 | not known | not known |"));
-}
-
-TEST_F(ModelCard, ReplacesNoneButItsOwn) {
-  write_tiny_llama(dir / "in");
-  auto options = quantize_options(dir / "in", dir / "out");
-  quantize_checkpoint(options);
-  options.overwrite = true;
-  options.method = "max";
-  QuantizeReport report = quantize_checkpoint(options);
-  EXPECT_EQ(report.card, kCard);
-  for (const std::string& warning : report.warnings) EXPECT_FALSE(has(warning, kCard)) << warning;
-  EXPECT_TRUE(has(read_text(dir / "out" / kCard), "--method max"));
-
-  write_text(dir / "out" / kCard, "mine");
-  EXPECT_EQ(quantize_checkpoint(options).card, kSecond);
-  EXPECT_EQ(read_text(dir / "out" / kCard), "mine");
-  write_text(dir / "out" / kSecond, "mine, too");
-  report = quantize_checkpoint(options);
-  EXPECT_EQ(report.card, "");
-  EXPECT_EQ(read_text(dir / "out" / kSecond), "mine, too");
-  EXPECT_TRUE(
-      std::ranges::any_of(report.warnings, [](const auto& w) { return has(w, "no model card"); }));
-}
-
-TEST_F(ModelCard, EarlierCardIsReplaced) {
-  write_tiny_llama(dir / "in");
-  quantize_checkpoint(dir / "in", dir / "out");
-  convert_checkpoint(convert_options(dir / "in", dir / "out", "bf16", {"--overwrite"}));
-  EXPECT_FALSE(fs::exists(dir / "out" / kCard));
-}
-
-TEST_F(ModelCard, ShowsNamesOfTensorsAsTheyAre) {
-  auto shards = std::vector<std::vector<TestTensor>>(1);
-  shards[0].push_back(random_tensor("model.layers.0.mlp.a|b`<i>.weight", {32, 64}));
-  write_model(dir / "in", shards, kLlamaConfig);
-  quantize_checkpoint(dir / "in", dir / "out", {"--include", "*"});
-  EXPECT_TRUE(has(read_text(dir / "out" / kCard), R"(a\|b\`\<i\>)"));
 }
 
 TEST_F(ModelCard, FencesARecipeOfBackticks) {

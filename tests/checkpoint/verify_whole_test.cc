@@ -48,24 +48,6 @@ TEST_F(VerifyWhole, ExpertLayersThatQuantizeWarnsAboutAreErrors) {
     }
 }
 
-TEST_F(VerifyWhole, OneShardOfTwoIsAnError) {
-  sample_checkpoint(sample_options(dir_ / "in", {"--scale", 0.015625, "--shards", 2}));
-  quantize_checkpoint(dir_ / "in", dir_ / "out");
-  EXPECT_FALSE(verify(dir_ / "out").broken());
-  for (const char* folder : {"in", "out"}) {
-    fs::remove(dir_ / folder / "model.safetensors.index.json");
-    EXPECT_EQ(codes_of(verify(dir_ / folder)).contains("no-index"), true) << "both are there";
-    EXPECT_EQ(verify(dir_ / folder).broken(), folder == std::string("in")) << "nothing quantized";
-    fs::remove(dir_ / folder / "model-00002-of-00002.safetensors");
-    const VerifyReport report = verify(dir_ / folder);
-    EXPECT_TRUE(report.broken());
-    EXPECT_EQ(times(report, "missing-shard"), 1) << text_of(report);
-    EXPECT_EQ(times(report, "missing-layers"), 0) << "a consequence: " << text_of(report);
-  }
-  expect_error<IoError>([&] { quantize_checkpoint(dir_ / "in", dir_ / "o"); },
-                        {"1 of 2 shards are there"});
-}
-
 TEST_F(VerifyWhole, AnExpertIsMissing) {
   write_experts(dir_ / "in");
   quantize_checkpoint(dir_ / "in", dir_ / "out");
