@@ -213,4 +213,16 @@ TEST_F(Mlx, FoldsGlobalScaleThatIsPowerOfTwo) {
   EXPECT_THROW(convert(dir / "other", dir / "refused", "mlx"), UnsupportedError);
 }
 
+TEST_F(Mlx, ConversionRoundsByLittle) {
+  write_tiny_llama(dir / "source");
+  quantize_checkpoint(dir / "source", dir / "modelopt");
+  ConvertOptions options;
+  options.input = dir / "modelopt";
+  options.output = dir / "mlx";
+  options.to = "mlx";
+  options.allow.round = true;
+  for (const TensorReport& t : convert_checkpoint(options).tensors)
+    EXPECT_LE(t.squared_error, 0.05 * t.squared_norm) << t.name;
+}
+
 }  // namespace nvfp4::mlx_test
