@@ -1,7 +1,7 @@
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/child_process.h"
 #include "checkpoint/io/planned_file.h"
-#include "checkpoint/safetensors/written_files.h"
+#include "checkpoint/safetensors/folder_names.h"
 
 /// The list of what was written: what --overwrite removes, and the hashes of files.
 namespace nvfp4::own_files_test {

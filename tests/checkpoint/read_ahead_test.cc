@@ -1,9 +1,8 @@
-#include "checkpoint/encode/read_ahead.h"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "checkpoint/encode/encoder.h"
 #include "checkpoint/io/posix_file.h"
 #include "testing.h"
 

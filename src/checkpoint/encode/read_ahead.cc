@@ -1,7 +1,7 @@
-#include "checkpoint/encode/read_ahead.h"
-
 #include <algorithm>
 #include <exception>
+
+#include "checkpoint/encode/encoder.h"
 
 namespace nvfp4::checkpoint {
 namespace {

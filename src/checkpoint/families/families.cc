@@ -2,7 +2,6 @@
 
 #include "checkpoint/families/family.h"
 #include "checkpoint/families/kept_names.h"
-#include "checkpoint/families/match_names.h"
 
 namespace nvfp4::checkpoint {
 namespace {

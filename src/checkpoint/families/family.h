@@ -5,8 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/families/match_names.h"
-
 namespace nvfp4::gguf {
 struct Architecture;
 }
@@ -14,6 +12,32 @@ struct Architecture;
 /// The properties of a family of models. For a model without a row, the names and shapes of its
 /// tensors decide: kept_names.h, fuse.cc, experts.cc. To add a family, add a row to families.cc.
 namespace nvfp4::checkpoint {
+
+enum class Where {
+  any,    ///< one part of the module's name
+  first,  ///< the first part
+  last,   ///< the last parts, as many as the pattern has
+  last3,  ///< one of the last three parts
+  whole,  ///< all parts
+};
+
+/// A rule for modules by name. Patterns are separated by spaces, their parts by dots. "x" is a
+/// whole part, "x*" starts a part, "*x" ends it, "*x*" is inside it.
+struct NameRule {
+  /// "": stop here. The module is ordinary, although a later rule would match.
+  std::string_view kind;
+  std::string_view reason;
+  Where where;
+  std::string_view names;
+  bool linear = true;  ///< a loader may build the module as a linear layer
+};
+
+using Parts = std::span<const std::string_view>;
+
+/// Reports whether a pattern of a list, as in NameRule, matches the parts of a module's name.
+bool matches_one(std::string_view patterns, Where where, Parts parts);
+/// Reports whether a pattern matches the whole `model_type`.
+bool is_model_type(std::string_view patterns, std::string_view model_type);
 
 /// The arrangement of a layer's experts in one tensor.
 enum class Stacks : std::uint8_t {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "checkpoint/families/match_names.h"
+#include "checkpoint/families/family.h"
 
 /// Modules that keep their dtype in any family, by name. The rules of single families are in
 /// families.cc. tests/checkpoint/architectures_test.cc compares these tables with the module

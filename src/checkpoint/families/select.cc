@@ -8,7 +8,6 @@
 
 #include "checkpoint/families/family.h"
 #include "checkpoint/families/kept_names.h"
-#include "checkpoint/families/match_names.h"
 #include "checkpoint/match/pattern.h"
 #include "core/require.h"
 

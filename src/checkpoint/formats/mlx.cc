@@ -5,7 +5,7 @@
 
 #include <charconv>
 
-#include "checkpoint/families/match_names.h"
+#include "checkpoint/families/family.h"
 #include "checkpoint/formats/format.h"
 
 namespace nvfp4::checkpoint {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "checkpoint/gguf/entries.h"
 #include "checkpoint/io/json_text.h"
 #include "core/printable.h"
 #include "core/require.h"

@@ -1,5 +1,3 @@
-#include "checkpoint/gguf/origin.h"
-
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <utility>
 
 #include "checkpoint/gguf/config.h"
+#include "checkpoint/gguf/names.h"
 #include "core/printable.h"
 #include "core/require.h"
 

@@ -6,7 +6,6 @@
 
 #include "checkpoint/base/json_members.h"
 #include "checkpoint/gguf/config.h"
-#include "checkpoint/gguf/entries.h"
 
 namespace nvfp4::gguf {
 namespace {

@@ -12,7 +12,6 @@
 #include "checkpoint/gguf/config.h"
 #include "checkpoint/gguf/header.h"
 #include "checkpoint/gguf/names.h"
-#include "checkpoint/gguf/origin.h"
 #include "checkpoint/io/grow.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/reciprocals.h"

@@ -9,8 +9,8 @@
 #include "checkpoint/output/output_folder.h"
 #include "checkpoint/output/own_files.h"
 #include "checkpoint/plan/plan.h"
+#include "checkpoint/safetensors/folder_names.h"
 #include "checkpoint/safetensors/header.h"
-#include "checkpoint/safetensors/written_files.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

@@ -15,7 +15,7 @@
 #include "checkpoint/output/output.h"
 #include "checkpoint/output/own_files.h"
 #include "checkpoint/plan/plan.h"
-#include "checkpoint/safetensors/written_files.h"
+#include "checkpoint/safetensors/folder_names.h"
 
 namespace nvfp4::checkpoint {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/safetensors/written_files.h"
+#include "checkpoint/safetensors/folder_names.h"
 
 /// Functions that tell the files that nvfp4 wrote from others. --overwrite replaces no others.
 /// A file is own if one of these holds:

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "checkpoint/families/family.h"
 #include "checkpoint/families/kept_names.h"
-#include "checkpoint/families/match_names.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/io/yaml.h"
 #include "checkpoint/match/glob.h"

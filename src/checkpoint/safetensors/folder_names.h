@@ -1,19 +1,23 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-/// The names of files in a model's folder.
+#include "checkpoint/base/json.h"
+
+/// The names of files in a model's folder, and the list of those that nvfp4 wrote.
 namespace nvfp4::checkpoint {
 
 /// The journal of a run. It exists while the folder is incomplete.
 inline constexpr const char* kJournalName = "nvfp4.partial.json";
 /// The prefix of the files that ranks keep in the folder.
 inline constexpr const char* kRankPrefix = "nvfp4.rank-";
-/// The list of what this program wrote into a folder (written_files.h). It is not part of the
-/// model.
+/// The list of what this program wrote into a folder. It is not part of the model.
 inline constexpr const char* kFilesName = "nvfp4.files.json";
 /// The key, in config.json and in the metadata of each shard, of the producer: version, options and
 /// input that made the scales. It is not ModelOpt's "producer", a name by which loaders decide.
@@ -58,5 +62,35 @@ class ModelLinks {
  private:
   std::vector<std::filesystem::path> roots_;
 };
+
+/// Size and hash of a file as it was written. A value that is unknown or may change is absent.
+struct WrittenFile {
+  std::optional<std::uint64_t> bytes;
+  std::string hash;     ///< FileHash as 16 hexadecimal digits; "": absent
+  std::string content;  ///< content_of() a shard, the same way: quicker than a hash; "": absent
+};
+
+/// Files by their paths in the folder, with "/" between the parts.
+using WrittenFiles = std::map<std::string, WrittenFile>;
+
+/// Returns the list of a folder, or none if it has no list. Throws IoError, FormatError.
+std::optional<WrittenFiles> read_written_files(const std::filesystem::path& folder);
+/// Parses the result of json_of(). Throws FormatError, which names `file`, also for a path that
+/// leaves the folder.
+WrittenFiles written_files_of(const Json& json, const std::string& file);
+/// Returns the members of an entry; those of another type are absent.
+WrittenFile written_file_of(const Json& entry);
+Json json_of(const WrittenFiles& files);
+/// Writes the list, atomically. Throws IoError.
+void save_written_files(const std::filesystem::path& folder, const WrittenFiles& files);
+
+/// Returns the present size and hash of a file. Throws IoError.
+WrittenFile written_file(const std::filesystem::path& path);
+/// Returns the size and hash of a file with that content.
+WrittenFile written_text(std::string_view text);
+std::string hash_text(std::uint64_t hash);
+/// Describes a difference between a file and its entry: "is missing", ... Returns "" if there is
+/// none, or if the entry has neither size nor hash. Reads the whole file. Throws IoError.
+std::string difference_from(const WrittenFile& written, const std::filesystem::path& path);
 
 }  // namespace nvfp4::checkpoint

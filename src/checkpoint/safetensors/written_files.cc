@@ -1,5 +1,3 @@
-#include "checkpoint/safetensors/written_files.h"
-
 #include <algorithm>
 
 #include "checkpoint/io/json_text.h"

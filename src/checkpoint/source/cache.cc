@@ -1,7 +1,7 @@
 #include "checkpoint/source/cache.h"
 
 #include "checkpoint/base/json_members.h"
-#include "checkpoint/families/match_names.h"
+#include "checkpoint/families/family.h"
 #include "checkpoint/families/select.h"
 
 namespace nvfp4::checkpoint {

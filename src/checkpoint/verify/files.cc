@@ -8,7 +8,7 @@
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/match/pattern.h"
-#include "checkpoint/safetensors/written_files.h"
+#include "checkpoint/safetensors/folder_names.h"
 #include "checkpoint/source/content.h"
 #include "checkpoint/source/model_folder.h"
 #include "checkpoint/verify/checks.h"

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "checkpoint/encode/encoder.h"
-#include "checkpoint/encode/read_ahead.h"
 #include "checkpoint/io/grow.h"
 #include "checkpoint/verify/codes.h"
 #include "checkpoint/write/write_plan.h"
