@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks what the compiler does not: length of files, size of folders, unfinished work, how comments begin, names of
-tests, formatting.
+tests, files that pages name, formatting.
 
 usage: check_style.py [ROOT]    exit code 1 and one line for each problem
 """
@@ -34,6 +34,9 @@ NO_BEGINNING = re.compile(r"(Of|Those|Which|What|Whether|Where|That|Far|Beside|A
 MAX_WORDS = 8
 TEST_NAME = re.compile(r"^TEST(?:_F|_P)?\(\s*\w+,\s*(?:DISABLED_)?(\w+)\)|^ *def test_(\w+)", re.MULTILINE)
 WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+")
+# The pages that name source files as "folder/file".
+PAGES = ("CONTRIBUTING.md", "docs/architecture.md")
+SOURCE_NAME = re.compile(r"(?<![\w<>*/.-])\w[\w/]*/\w+\.(?:cc|h|cuh?|py|sh|txt)\b")
 # Other versions break lines elsewhere, so only this one may judge.
 CLANG_FORMAT = "clang-format-16"
 
@@ -112,6 +115,15 @@ def check_folders(root: Path):
             yield f"{folder}: {count} files, at most {MAX_FILES} are allowed"
 
 
+def check_pages(root: Path):
+    """Source files that a page names and that do not exist."""
+    paths = [f"/{path.relative_to(root)}" for folder in (*FOLDERS, "data") for path in (root / folder).rglob("*")]
+    for page in (root / name for name in PAGES if (root / name).exists()):
+        for name in sorted(set(SOURCE_NAME.findall(page.read_text(encoding="utf-8")))):
+            if not any(path.endswith(f"/{name}") for path in paths):
+                yield f"{page}: names {name}, which does not exist"
+
+
 def check_format(files):
     """One line for each file that clang-format would change."""
     run = subprocess.run([CLANG_FORMAT, "--dry-run", "-Werror", *files],
@@ -124,6 +136,7 @@ def main(root: Path):
     files = list(code_files(root))
     problems = [problem for file in files for problem in check_text(file)]
     problems += check_folders(root)
+    problems += check_pages(root)
     cpp = [file for file in files if file.suffix in CPP]
     problems += [problem for file in cpp for problem in check_comments(root, file)]
     tests = [file for file in files if file.is_relative_to(root / "tests")]

@@ -96,6 +96,11 @@ class Style(unittest.TestCase):
     def test_finds_a_file_that_is_too_long(self):
         self.expect({"src/a.cc": "\n" * 501}, "src/a.cc: 501 lines")
 
+    def test_finds_a_page_that_names_no_file(self):
+        files = {"src/a/b.cc": "int a = 1;\n", "docs/architecture.md": "`a/b.cc` and `src/a/b.cc`\n"}
+        self.assertEqual(run_check("check_style", files)[0], 0)
+        self.expect(files | {"CONTRIBUTING.md": "`a/gone.cc`\n"}, "CONTRIBUTING.md: names a/gone.cc")
+
     def test_finds_unfinished_work(self):
         self.expect({"tools/a.sh": "true\n# FIX" + "ME later\n"}, "tools/a.sh:2:")
 
