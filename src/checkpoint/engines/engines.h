@@ -14,8 +14,11 @@ struct Engine {
   std::string_view version;   ///< such as "vLLM 0.32.0"
   std::string_view declared;  ///< entries of "architectures" that the release lists
   /// Models that tests load with the release, quantized: "model_type/architecture".
+  /// The tests are vllm_cases.py and sglang_cases.py of tests/python/engines, and
+  /// tests/python/test_loader_verdicts.py for transformers.
   std::string_view loaded;
   /// Values of ModelOpt's "quant_algo" that the release accepts. Empty if they are not known.
+  /// Source: quantization/modelopt.py of vLLM, modelopt_quant.py of SGLang.
   std::string_view algorithms;
   /// The reason why no test loads NVFP4 experts. Empty if tests load them.
   std::string_view no_experts;
