@@ -157,8 +157,9 @@ GemmTuning tune_gemm(const GemmDescription& description, Device device) {
   require<ShapeError>(description.m > 0, "tune_gemm: m = {}, must be at least 1", description.m);
   require<ValueError>(description.kernel.empty(), "tune_gemm: kernel = '{}', must be empty",
                       description.kernel);
-  require<ValueError>(description.arithmetic == Arithmetic::exact,
-                      "tune_gemm: arithmetic = fp8, must be exact: cuBLASLt chooses its kernels");
+  require<ValueError>(
+      description.arithmetic == Arithmetic::exact,
+      "tune_gemm: arithmetic = fp8, must be exact: kernels of FP8 are not measured");
   GemmTuning tuning = tunable_backend("tune_gemm", device).tune(description, device);
   std::erase_if(cached_plans, [](const CachedPlan& k) { return k.description.autotune; });
   return tuning;

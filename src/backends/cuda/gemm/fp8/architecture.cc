@@ -93,9 +93,26 @@ std::int64_t fewest_rows(std::int64_t n, std::int64_t k, const Capability& gpu) 
   const double w = static_cast<double>(n) * static_cast<double>(k);
   // A call reads and writes 25/16 bytes for an element of W, 3 for an element of x.
   const double constant = r.start + w * (1 + 9.0 / 16) / r.bytes;
-  const double saved = 2 * w * (1 / r.exact - 1 / r.fp8) - 3 * static_cast<double>(k) / r.bytes;
-  constexpr double kMost = 1 << 30;
-  return static_cast<std::int64_t>(saved <= constant / kMost ? kMost : std::ceil(constant / saved));
+  const double of_row = 2 * w / r.exact - 3 * static_cast<double>(k) / r.bytes;
+  constexpr std::int64_t kMost = 1 << 30;
+  if (r.major == 9) {
+    const double saved = of_row - 2 * w / r.fp8;
+    return saved <= constant / kMost ? kMost
+                                     : static_cast<std::int64_t>(std::ceil(constant / saved));
+  }
+  // Tiles take whole rounds of the multiprocessors. Those of the exact kernels can be smaller, so
+  // their rounds are not counted.
+  const std::int64_t across = ceil_div(n, kMmaTile.n), blocks = std::max(1, gpu.multiprocessors);
+  const double round =
+      2.0 * kMmaTile.m * kMmaTile.n * static_cast<double>(k) * static_cast<double>(blocks) / r.fp8;
+  constexpr std::int64_t kMostTiles = 1 << 13;  // of about a million rows
+  for (std::int64_t tiles = 1; of_row > 0 && tiles <= kMostTiles; ++tiles) {
+    const auto rounds = static_cast<double>(ceil_div(tiles * across, blocks));
+    const double rows = std::ceil((constant + rounds * round) / of_row);
+    if (rows <= static_cast<double>(tiles * kMmaTile.m))
+      return std::max(static_cast<std::int64_t>(rows), (tiles - 1) * kMmaTile.m + 1);
+  }
+  return kMost;
 }
 
 }  // namespace nvfp4::cuda::fp8
