@@ -91,8 +91,6 @@ __device__ __forceinline__ void multiply_chunk(Sums<Config>& d, const LaneAddres
   }
 }
 
-inline constexpr int kOctetBytes = 8 * kTileCols * 2;  ///< eight rows of x in a stage
-
 /// The A operands of two strips and 32 columns.
 using HalfFragments = std::uint32_t[2][2][4];
 
@@ -133,27 +131,25 @@ class Decoder {
   std::uint32_t su_, sv_, shared_;
 };
 
-/// The B operands of 16 rows of x, and of the next 16.
-using XFragments = uint4[2][2];
-
-/// Multiplies 32 columns while `decoder` prepares the next ones. `x` is the lane's address, and
-/// next_x() returns that of the next columns. On entry and on return b[0] has the first rows.
-template <class Config, class NextX>
+/// Multiplies 32 columns while `decoder` prepares the next ones. `x` is the lane's address.
+template <class Config>
 __device__ __forceinline__ void multiply_half(Sums<Config>& d, const HalfFragments& a,
-                                              XFragments& b, std::uint32_t x,
-                                              Decoder<Config::kType> decoder, const NextX& next_x) {
+                                              std::uint32_t x, Decoder<Config::kType> decoder) {
   static_assert(Config::kWarpStrips == 2 && Config::kOctets % 4 == 0);
   constexpr int kTogether = 2, kGroups = Config::kOctets / kTogether;
   constexpr int kSteps = 16 / kGroups;  // decoder steps beside a group of mma instructions
+  constexpr int kOctetBytes = 8 * kTileCols * 2;
+  uint4 b[2][kTogether];
+#pragma unroll
+  for (int t = 0; t < kTogether; ++t) b[0][t] = ptx::ldmatrix_x4(x + t * kOctetBytes);
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
     const int t0 = group * kTogether;
-    // Otherwise ptxas loads all of x first, and with 128 rows too few registers remain.
-    if constexpr (kGroups > 4) __syncwarp();
-    const std::uint32_t next = group + 1 < kGroups ? x + (t0 + kTogether) * kOctetBytes : next_x();
+    __syncwarp();  // otherwise ptxas loads all of x first, and too few registers remain
+    if (group + 1 < kGroups)
 #pragma unroll
-    for (int t = 0; t < kTogether; ++t)
-      b[(group + 1) % 2][t] = ptx::ldmatrix_x4(next + t * kOctetBytes);
+      for (int t = 0; t < kTogether; ++t)
+        b[(group + 1) % 2][t] = ptx::ldmatrix_x4(x + (t0 + kTogether + t) * kOctetBytes);
     const uint4(&now)[kTogether] = b[group % 2];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {

@@ -136,30 +136,19 @@ __device__ __forceinline__ void mainloop_direct(const KernelArguments& p, const 
   XLoader<Config> x(p, work, x_row, slice, 0);
   load_first_x<Config>(p, work, x_row, state, x, ring, left, slice.step);
   const std::uint32_t x_of_lane = LaneAddresses<Config>(at).x;
-  std::uint32_t read = ring;
+  std::uint32_t read = ring, write = ring + (kStages - 1) * Config::kStageBytes;
   HalfFragments a[2];
   Decoder<kType>(chunks[0], 0, shift, a[0]).all();
-  ptx::cp_async_wait_group<kStages - 2>();
-  __syncthreads();
-  XFragments b;
-#pragma unroll
-  for (int t = 0; t < 2; ++t) b[0][t] = ptx::ldmatrix_x4(read + x_of_lane + t * kOctetBytes);
   const auto run_stage = [&](LaneChunk(&now)[2], LaneChunk(&next)[2]) {
-    // The stage before this one is free. A register for its address would be one too many.
-    if (left > (kStages - 1) * slice.step)
-      x.load((read == ring ? ring + Config::kRingBytes : read) - Config::kStageBytes);
+    ptx::cp_async_wait_group<kStages - 2>();
+    __syncthreads();
+    if (left > (kStages - 1) * slice.step) x.load(write);
     ptx::cp_async_commit_group();
-    const std::uint32_t half = read + x_of_lane;
-    multiply_half<Config>(d, a[0], b, half, Decoder<kType>(now, 1, shift, a[1]),
-                          [&] { return half ^ 64u; });
+    multiply_half<Config>(d, a[0], read + x_of_lane, Decoder<kType>(now, 1, shift, a[1]));
     weights.load(now, left - 2 * slice.step);
-    multiply_half<Config>(d, a[1], b, half ^ 64u, Decoder<kType>(next, 0, shift, a[0]), [&] {
-      // The next stage is loaded, and every warp has read this one.
-      ptx::cp_async_wait_group<kStages - 2>();
-      __syncthreads();
-      read = next_stage<Config>(read, ring);
-      return read + x_of_lane;
-    });
+    multiply_half<Config>(d, a[1], (read + x_of_lane) ^ 64u, Decoder<kType>(next, 0, shift, a[0]));
+    read = next_stage<Config>(read, ring);
+    write = next_stage<Config>(write, ring);
     left -= slice.step;
   };
 #pragma unroll 1

@@ -155,23 +155,25 @@ class DirectLoader {
     // The last of several tiles may be missing. Another tile is read instead; its sums are not
     // stored.
     const int tile = min(strip / 4, p.n_tiles - 1);
-    const int codes = strip % 4 * (kTileCodeBytes / 4) + lane * 16;
-    from_ = p.weights + work.group * p.group_bytes +
-            (static_cast<std::int64_t>(tile) * p.chunks + slice.first) * kTileBytes + codes;
-    scales_ = kTileCodeBytes + strip % 4 * (kTileScaleBytes / 4) + lane / 4 * 8 - codes;
+    const std::uint8_t* from =
+        p.weights + work.group * p.group_bytes +
+        (static_cast<std::int64_t>(tile) * p.chunks + slice.first) * kTileBytes;
+    codes_ = from + strip % 4 * (kTileCodeBytes / 4) + lane * 16;
+    scales_ = from + kTileCodeBytes + strip % 4 * (kTileScaleBytes / 4) + lane / 4 * 8;
   }
   __device__ __forceinline__ void load(Chunk& chunk, int left) {
     if (left > 0)
 #pragma unroll
       for (int s = 0; s < 2; ++s)
-        chunk[s] = {ptx::ld_global_nc<uint4>(from_ + s * (kTileCodeBytes / 4)),
-                    ptx::ld_global_nc<uint2>(from_ + scales_ + s * (kTileScaleBytes / 4))};
-    from_ += step_;
+        chunk[s] = {ptx::ld_global_nc<uint4>(codes_ + s * (kTileCodeBytes / 4)),
+                    ptx::ld_global_nc<uint2>(scales_ + s * (kTileScaleBytes / 4))};
+    codes_ += step_;
+    scales_ += step_;
   }
 
  private:
-  const std::uint8_t* from_;  ///< codes; one pointer, since registers are few
-  int scales_, step_;         ///< scales_: an offset from there
+  const std::uint8_t *codes_, *scales_;
+  int step_;
 };
 
 }  // namespace nvfp4::cuda::sm80
