@@ -18,7 +18,8 @@ constexpr std::string_view kLayerNorms[] = {"input_layernorm", "post_attention_l
 /// Norms behind the layers. Other norms beside layers, such as of inputs per layer, have sizes of
 /// their own.
 constexpr std::string_view kFinalNorms[] = {
-    "norm", "ln_f", "final_layernorm", "final_layer_norm", "final_norm", "norm_f"};
+    "norm",       "ln_f",   "final_layernorm", "final_layer_norm",
+    "final_norm", "norm_f", "embedding_norm"};  // the last: LFM2
 constexpr std::string_view kEmbeddings[] = {"embed_tokens", "word_embeddings", "wte", "embed_in",
                                             "tok_embeddings"};
 constexpr std::string_view kHeads[] = {"lm_head", "embed_out"};
