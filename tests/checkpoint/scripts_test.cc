@@ -140,6 +140,9 @@ class Run {
     } else if (name == "compare") {
       const CompareReport same = compare_checkpoints(a, b);
       EXPECT_TRUE(same.tensors.empty()) << same.tensors[0].name << " differs";
+      EXPECT_THAT(same.only_in_a, testing::IsEmpty());
+      EXPECT_THAT(same.only_in_b, testing::IsEmpty());
+      EXPECT_THAT(same.shape_mismatch, testing::IsEmpty());
     } else {
       inspect_checkpoint({.path = a, .tensor = {}, .progress = {}});
     }
