@@ -21,7 +21,6 @@ using namespace checkpoint;
 
 namespace {
 
-using namespace checkpoint;
 constexpr std::int64_t kChunkBytes = 4 << 20;
 using ByteCounts = std::array<std::uint64_t, 256>;
 
